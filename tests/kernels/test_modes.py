@@ -214,14 +214,3 @@ assert ChaChaStream(bytes(32)).cipher(0, 0) is None
     end = "print('jopeq.kernels.cpu.codec' in sys.modules)"
     found = run(without + code + end, kernels="on").stdout
     assert found == here.getvalue() + "True\n"
-
-
-def test_small_updates_bring_neither_numba_nor_torch(tmp_path):
-    code = """
-import sys, jopeq, numpy as np
-scheme = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0)
-scheme.decode(scheme.encode(np.ones(1000)))
-print([name for name in ("numba", "llvmlite", "torch", "triton") if name in sys.modules])
-"""
-    for mode in ("auto", "off"):
-        assert run(code, kernels=mode).stdout == "[]\n"

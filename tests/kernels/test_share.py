@@ -78,10 +78,13 @@ def test_compiled_shares_of_records(given, count, threads, same_outcome, many_th
     common = {"epsilon": 1.0, "clip": 0.5, "records": 4000, "sampling": 0.25, "rounds": 20}
     scheme = jopeq.RecordSum(**common, clients=4, threshold=3, cap=1200, **given)
     total = jopeq.ClippedTotal(count, 0.5).add(update_of(3 * count, 9.0).reshape(3, count))
+    huge = np.full(count, 2**62)  # beyond 53 bits, 32-bit places and the largest place
+    huge[::3] = 2**53 + 1
 
     def work():
-        share = scheme.encode(total, seed=SEED, noise=noise())
-        return share.dtype, share.tobytes()
+        totals = (total, jopeq.ClippedTotal.restore(huge, 0.5))
+        shares = [scheme.encode(one, seed=SEED, noise=noise()) for one in totals]
+        return [(share.dtype, share.tobytes()) for share in shares]
 
     assert same_outcome(work, threads)[0] == "done"
 

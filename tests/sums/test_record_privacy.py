@@ -218,9 +218,7 @@ def test_the_distance_of_rotated_floats():
     others = np.full(dimension, int(count * UNITS / math.sqrt(dimension)), dtype=np.int64)
     turned = []
     for total in (others, others + record):
-        values = total.astype(np.float64) * (bound / UNITS)
-        rotate(values, shared_stream(SEED))
-        turned.append(values)
+        turned.append(rotate(total, bound / UNITS, shared_stream(SEED)))
     apart = np.linalg.norm(turned[1] - turned[0])
     allowed = float(distance_of(bound, dimension, count, 0.0, Decimal("1e-9")))
     assert bound * (1 - 1e-6) <= apart <= bound * (1 + 1e-6) <= allowed
@@ -325,8 +323,7 @@ def test_a_canary_is_hidden_as_well_as_is_stated_and_no_better():
     plan = scheme.plan(dimension)
     canary = np.full((1, dimension), 1.0)
     totals = [jopeq.ClippedTotal(dimension, 1.0).add(rows) for rows in (canary, canary[:0])]
-    direction = totals[0].values * (plan.bound / UNITS)
-    rotate(direction, shared_stream(SEED))
+    direction = rotate(totals[0].values, plan.bound / UNITS, shared_stream(SEED))
     direction /= np.linalg.norm(direction)
     scores = np.empty((2, trials))
     for trial in range(trials):  # the same noise in both worlds: their means differ less by chance

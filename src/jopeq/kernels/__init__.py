@@ -12,7 +12,7 @@ This module is the door for other rooms. They import from here:
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measure``: the scales of an update, on whichever path;
 - ``rotate_entries``, ``rotate``, ``unrotate``, ``chunk_sums``, ``draw_share``,
-  ``draw_record_share``, ``add_clipped``: the steps of private sums;
+  ``add_clipped``: the steps of private sums;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``rotate_rows``, ``unrotate_row``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_loaded`` has answered True;
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from jopeq.kernels.cpu.measure import chunk_sums
     from jopeq.kernels.cpu.rotation import rotate, rotate_entries, unrotate
-    from jopeq.kernels.cpu.share import draw_record_share, draw_share
+    from jopeq.kernels.cpu.share import draw_share
     from jopeq.kernels.cpu.totals import add_clipped
     from jopeq.kernels.device import DeviceEntries
 
@@ -59,7 +59,6 @@ __all__ = [
     "chunk_sums",
     "codeword_scores",
     "decode_body",
-    "draw_record_share",
     "draw_share",
     "encode_body",
     "expect",
@@ -88,7 +87,7 @@ _LAZY = {
         ("add_codewords", "codeword_scores", "unrotate_row", "rotate_rows"), "codewords"
     ),
     **dict.fromkeys(("rotate", "unrotate", "rotate_entries"), "rotation"),
-    **dict.fromkeys(("draw_record_share", "draw_share"), "share"),
+    "draw_share": "share",
     "add_clipped": "totals",
 }
 

@@ -18,6 +18,8 @@ from jopeq.lattice.codebook import LatticeCodebook
 from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.noise.law import NoiseRecipe
 
+Layers = tuple[tuple[int, int, int], ...]  # (first, last, place of its signs) of turned blocks
+
 MAX_LETTERS = 1 << 16
 MAX_SIZE = 64  # entries of a sample without a lattice
 
@@ -106,7 +108,7 @@ class Share:
     clip: float
     scale: float  # places for a unit of the update
     room: float  # for ‖v‖ before rounding to the grid, where coordinates are left out
-    layers: tuple[tuple[int, int, int], ...]  # (first, last, place of its signs) of turned blocks
+    layers: Layers
     chosen: NDArray[np.int64] | None  # the coordinates that are kept; None: all
 
     def factor(self, energy: float) -> float:

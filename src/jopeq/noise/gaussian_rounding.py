@@ -7,6 +7,7 @@ Gaussian's variance: noise and rounding in one draw. Its probabilities are count
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
@@ -64,8 +65,10 @@ class GaussianRounding:
         told = _KEPT.find(self.sigma64, self.grid)
         if told is not None and len(told) == 8 * self.grid * self.columns + _DIGITS:
             rows = np.frombuffer(told, dtype="<u8", offset=_DIGITS).reshape(self.grid, -1)
-            if self._has_chances(rows):
-                return rows, Decimal(told[:_DIGITS].decode())
+            with suppress(ValueError, ArithmeticError):
+                variation = Decimal(told[:_DIGITS].decode())
+                if variation.is_finite() and self._has_chances(rows):
+                    return rows, variation
         listed, variation = _rows(self.sigma64, self.reach, self.grid)
         rows = np.array(listed, dtype=np.uint64)
         if self.grid > GRID:  # the others are quick
@@ -96,13 +99,6 @@ class GaussianRounding:
         """The thresholds, each row filled up to 2ⁿ with 2⁶⁴ − 1, for a search in n steps."""
         filled = (1 << self.columns.bit_length()) - self.columns
         return np.pad(self.thresholds, ((0, 0), (0, filled)), constant_values=~np.uint64(0))
-
-    @cached_property
-    def guide(self) -> NDArray[np.uint8]:
-        """How many thresholds the first of the words with each upper byte has reached."""
-        firsts = np.arange(256, dtype=np.uint64) << np.uint64(56)
-        found = [np.searchsorted(row, firsts, side="right") for row in self.thresholds]
-        return np.array(found, dtype=np.uint8)
 
     def draw(self, places: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The integer of each place: ⌊y⌋ − T plus how many thresholds of its row w has reached."""

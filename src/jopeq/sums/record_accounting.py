@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from decimal import Decimal
 from functools import lru_cache, reduce
@@ -75,12 +76,19 @@ def _spent_epsilon(runs: Sequence[RecordRounds], delta: float, scale: float) -> 
     for certain is computed every time.
     """
     key = ([astuple(run)[:4] for run in runs if run.rounds], delta, scale)
-    told = float(_KEPT.find("epsilon", *key) or "nan")
-    if _renyi_epsilon(runs, delta) <= told + _DOUBT * scale:
+    told = _told("epsilon", *key)
+    if told <= _renyi_epsilon(runs, delta) <= told + _DOUBT * scale:
         return told
     found = float(_composed(runs, scale).get_epsilon_for_delta(delta))
     _KEPT.put(repr(found).encode(), "epsilon", *key)
     return found
+
+
+def _told(*key: Any) -> float:
+    """The number that was kept; NaN, with which nothing holds, if there is none."""
+    with suppress(ValueError):
+        return float(_KEPT.find(*key) or "nan")
+    return math.nan
 
 
 def _renyi_epsilon(runs: Sequence[RecordRounds], delta: float) -> float:
@@ -198,8 +206,11 @@ def least_multiplier(
         return float(found)
 
     key = (epsilon, delta, sampling, rounds, copies)
-    if (told := _KEPT.find("multiplier", *key)) is not None:
-        return float(told)
+    told = _told("multiplier", *key)
+    if 0.0 < told < math.inf and multiplier_at(_index_above(told)) == told:
+        run = RecordRounds(told, sampling, copies, rounds)
+        if _renyi_epsilon((run,), delta) <= (1.0 + _DOUBT) * epsilon:
+            return told
     found = _search(spent, epsilon, _index_above(_guess(*key)))
     multiplier = math.inf if found is None else multiplier_at(found)
     _KEPT.put(repr(multiplier).encode(), "multiplier", *key)

@@ -402,12 +402,11 @@ class RecordSum:
                 f"plan is of {plan.dimension} entries and {plan.clients} clients, rows and cohort "
                 f"of {total.dimension} and {clients}: plan for these"
             )
-        values: Array = np.multiply(total.values, plan.bound / UNITS, dtype=np.float64)
-        rotate(values, shared)
-        kernels.note(len(values))
+        values = rotate(total.values, plan.bound / UNITS, shared)
+        share = None
         if kernels.are_loaded():
-            return kernels.draw_record_share(values, plan.law, plan.bits, private)
-        return draw_share(plan, place(values, private), private)
+            share = kernels.draw_share(values, plan.law, None, plan.bits, private)
+        return draw_share(plan, place(values, private), private) if share is None else share
 
     def decode(
         self,

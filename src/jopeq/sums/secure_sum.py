@@ -249,7 +249,7 @@ class SecureSum:
             clip=self.clip,
             scale=GRID / plan.step,
             room=math.sqrt(room_for(plan.kept, plan.bound)),
-            layers=tuple(layers(plan.dimension)),
+            layers=layers(plan.dimension),
             chosen=plan.choose(shared),
         )
 

@@ -7,7 +7,6 @@ Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i�
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.kernels.recipe import Layers
 from jopeq.noise.gaussian_rounding import DRAW_LANE
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.random.rational import MAX_EPSILON
@@ -105,30 +105,31 @@ def shared_stream(seed: bytes) -> SharedStream:
 # Rotation
 
 
-def layers(dimension: int) -> Iterator[tuple[int, int, int]]:
-    """(first, last, place of its signs) of each block that is turned."""
+def layers(dimension: int) -> Layers:
+    """Each block that is turned."""
     size = 1 << (dimension.bit_length() - 1)
-    yield 0, size, 0
-    if size < dimension:
-        yield dimension - size, dimension, size
+    first, second = (0, size, 0), (dimension - size, dimension, size)
+    return (first, second) if size < dimension else (first,)
 
 
-def rotate(values: Array, shared: SharedStream) -> None:
-    """Turn a row of any length, in place."""
+def rotate(values: NDArray[Any], factor: float, shared: SharedStream) -> Array:
+    """factor·values, turned: a row of any length, of floats or integers."""
     kernels.note(len(values))
-    is_compiled = kernels.are_loaded()
-    for first, last, start in layers(len(values)):
-        if is_compiled:
-            kernels.rotate(values[first:last], start, shared)
-        else:
-            values[first:last] = rotate_block(values[first:last], start, shared)
+    turned, blocks = np.empty(len(values)), layers(len(values))
+    if kernels.are_loaded():
+        kernels.rotate(values, factor, blocks, shared, turned)
+        return turned
+    np.multiply(values, factor, out=turned)
+    for first, last, start in blocks:
+        turned[first:last] = rotate_block(turned[first:last], start, shared)
+    return turned
 
 
 def rotate_back(values: Array, shared: SharedStream) -> None:
     """Undo ``rotate``, in place."""
     kernels.note(len(values))
     is_compiled = kernels.are_loaded()
-    for first, last, start in reversed(list(layers(len(values)))):
+    for first, last, start in reversed(layers(len(values))):
         turn = kernels.unrotate if is_compiled else unrotate_block
         turn(values[first:last], start, shared)
 

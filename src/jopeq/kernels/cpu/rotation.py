@@ -18,7 +18,7 @@ from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
 from jopeq.kernels.cpu.measure import CompiledSums, chunk_sums
 from jopeq.kernels.cpu.native import F32, F64, I64, U8, kernel, part, read, splat, vector_at, write
 from jopeq.kernels.cpu.samples import scaled
-from jopeq.kernels.recipe import Share
+from jopeq.kernels.recipe import Layers, Share
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import SharedStream
 from jopeq.wire.entries import LARGEST, READ_CHUNK, Entries, Limits
@@ -29,7 +29,8 @@ Array = NDArray[np.float64]
 _LEAST = 16  # entries that are worth a kernel
 _LOCAL = 1 << 15  # entries that fit the second-level cache
 _COLUMNS = 1 << 11  # entries of columns that fit the first-level cache
-_NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
+_SOURCES = tuple(map(np.dtype, (np.float32, np.float64, np.int64)))
+_NONE = tuple(np.empty(0, dtype=kind) for kind in _SOURCES)
 
 
 @intrinsic
@@ -40,13 +41,15 @@ def _eight_signed(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         origin, by, bits, to, start = arguments
-        is_narrow = signature.args[0].dtype == F32
+        kind = signature.args[0].dtype
         eight, whole = ir.VectorType(ir.DoubleType(), 8), ir.VectorType(ir.IntType(64), 8)
-        found = ir.VectorType(ir.FloatType(), 8) if is_narrow else eight
+        found = {F32: ir.VectorType(ir.FloatType(), 8), F64: eight, I64: whole}[kind]
         begin = vector_at(context, builder, signature.args[0], origin, start, found)
-        entries = builder.load(begin, align=4 if is_narrow else 8)
-        if is_narrow:
+        entries = builder.load(begin, align=kind.bitwidth // 8)
+        if kind == F32:
             entries = builder.fpext(entries, eight)
+        elif kind == I64:
+            entries = builder.sitofp(entries, eight)
         values = builder.bitcast(builder.fmul(entries, splat(builder, by, eight)), whole)
         upper = builder.shl(splat(builder, bits, whole), whole(list(range(63, 55, -1))))
         flipped = builder.xor(values, builder.and_(upper, whole([1 << 63] * 8)))
@@ -64,11 +67,11 @@ def _sign(source, factor, signs, values):
         _eight_signed(source, factor, np.uint64(signs[i]), values, 8 * i)
 
 
-@kernel(read(F32), read(F64), F64, read(U8), I64, write(F64))
-def _transform_local(narrow, wide, factor, signs, local, values):
+@kernel(read(F32), read(F64), read(I64), F64, read(U8), I64, write(F64))
+def _transform_local(narrow, wide, whole, factor, signs, local, values):
     """The stages within blocks of ``local`` entries, of factor·source with its signs.
 
-    The source is one of the two arrays; where both are empty, it is ``values`` as they are.
+    The source is one of three arrays; where all are empty, it is ``values`` as they are.
     """
     near = min(local, NEAR)
     for block in range(0, len(values), local):
@@ -78,6 +81,8 @@ def _transform_local(narrow, wide, factor, signs, local, values):
                 _sign(narrow[first : first + near], factor, bits, here)
             elif len(wide):
                 _sign(wide[first : first + near], factor, bits, here)
+            elif len(whole):
+                _sign(whole[first : first + near], factor, bits, here)
             first_stages(here)
             stages(here, 16)
         stages(values[block : block + local], near)
@@ -111,9 +116,13 @@ def _flip(signs, values):
     _sign(values, 1.0, signs, values)
 
 
-@kernel(read(F32), read(F64), F64, write(F64))
-def _scale(narrow, wide, factor, values):
-    scaled(narrow, wide, 0, 0.0, factor, values)
+@kernel(read(F32), read(F64), read(I64), F64, write(F64))
+def _scale(narrow, wide, whole, factor, values):
+    if len(whole):
+        for i in range(len(values)):
+            values[i] = np.float64(whole[i]) * factor
+    else:
+        scaled(narrow, wide, 0, 0.0, factor, values)
 
 
 def _transform(
@@ -123,11 +132,10 @@ def _transform(
     size = len(values)
     local, root = min(size, _LOCAL), math.sqrt(size)
     columns = min(local, max(8, _COLUMNS * local // size))
-    narrow, wide = _either(source)
 
     def near(begin: int, end: int) -> None:
         here = signs[begin // 8 : end // 8]
-        _transform_local(narrow[begin:end], wide[begin:end], factor, here, local, values[begin:end])
+        _transform_local(*_sorted(source[begin:end]), factor, here, local, values[begin:end])
 
     def across(begin: int, end: int) -> None:
         _transform_across(values, local, columns, begin, end, root)
@@ -136,20 +144,35 @@ def _transform(
     in_threads(across, local, columns, size // local)
 
 
-def _either(source: NDArray[Any]) -> tuple[NDArray[np.float32], Array]:
-    return (source, _WIDE) if source.dtype.char == "f" else (_NARROW, source)
+def _sorted(source: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """The source among empty arrays of the other types."""
+    place = _SOURCES.index(source.dtype)
+    return (*_NONE[:place], source, *_NONE[place + 1 :])
 
 
 def _signs(shared: SharedStream, start: int, size: int) -> NDArray[np.uint8]:
     return shared.read(lane=SIGN_LANE, start=start // 8, count=size // 8)
 
 
-def rotate(values: Array, start: int, shared: SharedStream) -> None:
-    """``rotate_block``, in place."""
-    if len(values) < _LEAST:
-        values[:] = rotate_block(values, start, shared)
-    else:
-        _transform(values, 1.0, _signs(shared, start, len(values)), values)
+def rotate(
+    source: NDArray[Any], factor: float, layers: Layers, shared: SharedStream, turned: Array
+) -> None:
+    """factor·source into ``turned``, each layer by ``rotate_block``; both may be one array."""
+    (_, size, _), *_ = layers
+    rest = size if size >= _LEAST else 0  # the first layer reads the source itself
+
+    def scale(begin: int, end: int) -> None:
+        _scale(*_sorted(source[rest:][begin:end]), factor, turned[rest:][begin:end])
+
+    in_threads(scale, len(turned) - rest, READ_CHUNK, 1)
+    for first, last, start in layers:
+        here = turned[first:last]
+        if not rest:
+            here[:] = rotate_block(here, start, shared)
+        elif first == 0:
+            _transform(source[:size], factor, _signs(shared, start, size), here)
+        else:
+            _transform(here, 1.0, _signs(shared, start, size), here)
 
 
 def unrotate(values: Array, start: int, shared: SharedStream) -> None:
@@ -158,7 +181,7 @@ def unrotate(values: Array, start: int, shared: SharedStream) -> None:
         unrotate_block(values, start, shared)
         return
     signs = _signs(shared, start, len(values))
-    _transform(_WIDE, 1.0, signs, values)
+    _transform(_NONE[0], 1.0, signs, values)
 
     def flip(begin: int, end: int) -> None:
         _flip(signs[begin // 8 : end // 8], values[begin:end])
@@ -177,21 +200,7 @@ def rotate_entries(share: Share, entries: Entries, shared: SharedStream) -> Arra
     else:
         row = _joined(entries, flat)
         energies = chunk_sums(row, 0.0)
-    factor = share.factor(math.fsum(energies))
-    _, size, start = share.layers[0]
-    rest = size if size >= _LEAST else 0
-    narrow, wide = _either(row[rest:])
-
-    def scale(begin: int, end: int) -> None:
-        _scale(narrow[begin:end], wide[begin:end], factor, flat[rest + begin : rest + end])
-
-    in_threads(scale, len(flat) - rest, READ_CHUNK, 1)
-    if rest:
-        _transform(row[:size], factor, _signs(shared, start, size), flat[:size])
-    else:
-        rotate(flat[:size], start, shared)
-    for first, last, place in share.layers[1:]:
-        rotate(flat[first:last], place, shared)
+    rotate(row, share.factor(math.fsum(energies)), share.layers, shared, flat)
     return flat
 
 

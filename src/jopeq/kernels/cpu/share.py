@@ -33,46 +33,66 @@ from jopeq.random.streams import PrivateStream, check_range
 _PIECE = 1 << 10  # entries placed, then drawn, in the first-level cache
 _MOST_BOUND = 1 << 31  # places are 32-bit numbers
 _MOST_FINE = 2.0**56  # of places of records, in 1/256
+_ROW_BITS = 6  # of a place, beside the word's upper 10 bits: a cell, of which a few hold thresholds
 _UNSURE = 255  # no row has as many thresholds
-_NONE8 = np.empty(0, dtype=np.uint8)
-_NONE16 = np.empty(0, dtype=np.uint16)
+_NONE = [np.empty(0, dtype=kind) for kind in (np.uint8, np.uint16, np.uint32)]
 
 
 @part
-def _place(values, bytes_, most, places):
+def _place(values, bytes_, most, rows, bases):
     """Round to the grid by private bytes, within ±most; Σ Y²."""
-    for i in range(len(values)):
-        moved = values[i] + (np.float64(np.int32(bytes_[i])) + 0.5) * (1.0 / 256.0)
-        places[i] = np.int32(min(max(np.floor(moved), -most), most))
     squares = np.int64(0)
     for i in range(len(values)):
-        squares += np.int64(places[i]) * np.int64(places[i])
+        moved = values[i] + (np.float64(np.int32(bytes_[i])) + 0.5) * (1.0 / 256.0)
+        place = np.int32(min(max(np.floor(moved), -most), most))
+        squares += np.int64(place) * np.int64(place)
+        rows[i] = place & np.int32(255)
+        bases[i] = place >> np.int32(8)
     return np.uint64(squares)
 
 
-@intrinsic
-def _upper_bytes(typing: Any, words: Any, out: Any, start: Any) -> Any:
-    """The upper bytes of the 64 words of 64 bits in ``SIDE`` blocks side by side, in their order.
+@part
+def _place_total(values, bytes_, shift, rows, bases):
+    """Places of a total of records: to 1/256 of a place, then up or down by private bytes."""
+    last, most = np.int64((1 << shift) - 1), np.float64(_MOST_FINE)
+    for i in range(len(values)):
+        fine = np.rint(min(max(values[i] * 256.0, -most), most))
+        place = (np.int64(fine) + np.int64(bytes_[i])) >> np.int64(8)
+        rows[i] = place & last
+        bases[i] = np.int32(place >> np.int64(shift))
 
-    Words p of all blocks are two rows; their upper bytes become bytes p of 64-bit numbers.
+
+@intrinsic
+def _upper_parts(typing: Any, words: Any, out: Any, start: Any) -> Any:
+    """The upper 16 bits of the 64 words of 64 bits in ``SIDE`` blocks side by side, in their order.
+
+    Words p of all blocks are two rows; the upper parts of words p and p + 1 become one number.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         found, target, place = arguments
-        row, both = (ir.VectorType(ir.IntType(32), count) for count in (SIDE, 2 * SIDE))
+        row, two, all_ = (ir.VectorType(ir.IntType(32), n * SIDE) for n in (1, 2, 4))
         data = context.make_array(signature.args[0])(context, builder, found).data
         rows = builder.bitcast(data, row.as_pointer())
-        halves = []
-        for half in range(2):
-            joined = row([0] * SIDE)
-            for p in range(4):
-                here = builder.gep(rows, [ir.IntType(32)(8 * half + 2 * p + 1)])
-                upper = builder.lshr(builder.load(here, align=4), row([24] * SIDE))
-                joined = builder.or_(joined, builder.shl(upper, row([8 * p] * SIDE)))
-            halves.append(joined)
-        order = both([i // 2 + i % 2 * SIDE for i in range(2 * SIDE)])
-        into = vector_at(context, builder, signature.args[1], target, place, both)
-        builder.store(builder.shuffle_vector(*halves, order), into, align=1)
+
+        def upper(word: int) -> Any:
+            return builder.load(builder.gep(rows, [ir.IntType(32)(2 * word + 1)]), align=4)
+
+        def interleaved(one: Any, other: Any, size: int, kind: Any) -> Any:
+            """``size`` numbers of one, as many of the other, and so on."""
+            places = [i // size // 2 * size + i % size for i in range(kind.count)]
+            others = [i // size % 2 * (kind.count // 2) for i in range(kind.count)]
+            order = kind([sum(both) for both in zip(places, others, strict=True)])
+            return builder.shuffle_vector(one, other, order)
+
+        pairs = []
+        for word in range(0, 8, 2):
+            low = builder.lshr(upper(word), row([16] * SIDE))
+            high = builder.and_(upper(word + 1), row([0xFFFF0000] * SIDE))
+            pairs.append(builder.or_(low, high))
+        first, second = (interleaved(pairs[i], pairs[i + 1], 1, two) for i in (0, 2))
+        into = vector_at(context, builder, signature.args[1], target, place, all_)
+        builder.store(interleaved(first, second, 2, all_), into, align=2)
         return context.get_dummy_value()
 
     return types.void(words, out, start), generate
@@ -93,11 +113,11 @@ def _unsure(typing: Any, found: Any, start: Any) -> Any:
 
 
 @part
-def _look_up(cells, words, table, guide, sure, columns, found):
+def _look_up(cells, rows, words, table, guide, sure, columns, found):
     """How many thresholds of its row each word has reached.
 
-    ``sure`` says so where the word's upper byte tells; else the thresholds are looked at, from as
-    many on as ``guide`` says. Nearly always, one threshold decides.
+    ``sure`` says so where a cell tells; else the thresholds are looked at, from as many on as
+    ``guide`` says. Nearly always, one threshold decides.
     """
     for i in range(len(cells)):
         found[i] = sure[cells[i]]
@@ -111,9 +131,8 @@ def _look_up(cells, words, table, guide, sure, columns, found):
             block, low = last // 8, 2 * (last % 8)
             word = np.uint64(words[group, low, block])
             word |= np.uint64(words[group, low + 1, block]) << np.uint64(32)
-            cell = cells[64 * group + last]
-            at = (np.uint64(cell) >> np.uint64(8)) * np.uint64(columns)
-            count = np.uint64(guide[cell])
+            at = np.uint64(rows[64 * group + last]) * np.uint64(columns)
+            count = np.uint64(guide[cells[64 * group + last]])
             count += np.uint64(word >= table[at + count])
             while count < np.uint64(columns) and word >= table[at + count]:
                 count += np.uint64(1)
@@ -121,34 +140,28 @@ def _look_up(cells, words, table, guide, sure, columns, found):
 
 
 @part
-def _place_fine(values, bytes_, places):
-    """Places of a total, to 1/256 of a place and then up or down by private bytes."""
-    for i in range(len(values)):
-        fine = np.rint(min(max(values[i] * 256.0, -_MOST_FINE), _MOST_FINE))
-        places[i] = (np.int64(fine) + np.int64(bytes_[i])) >> np.int64(8)
-
-
-@part
-def _write(places, found, reach, mask, out):
-    """⌊Y/256⌋ − reach + found, mod 2^bits."""
+def _write(bases, found, reach, mask, out):
+    """⌊y⌋ − reach + found, mod 2^bits."""
     less, ones = np.int32(reach), np.int32(mask)
     for i in range(len(out)):
-        base = np.int32(places[i] >> np.int32(8))
-        out[i] = np.int32(np.int32(base + np.int32(found[i])) - less) & ones
+        out[i] = np.int32(np.int32(bases[i] + np.int32(found[i])) - less) & ones
 
 
 @kernel(
-    read(F64), read(U32), I64, I64, read(U64), read(U8), read(U8), I64, I64, I64, write(U8),
-    write(U16), returns=U64,
+    read(F64), read(U32), I64, I64, I64, read(U64), read(U8), read(U8), I64, I64, I64, write(U8),
+    write(U16), write(U32), returns=U64,
 )  # fmt: skip
-def _draw(values, key, begin, bound, table, guide, sure, columns, reach, mask, narrow, wide):
-    """The share of values ``begin``…, a multiple of 64; Σ Y² is returned.
+def _draw(
+    values, key, begin, bound, shift, table, guide, sure, columns, reach, mask, narrow, wide, widest
+):
+    """The share of values ``begin``…, a multiple of 64.
 
-    ``columns`` thresholds make a row of the table.
+    With a ``bound``, places are those of an update and Σ Y² is returned; without, those of a total
+    of records. 2^shift places lie in a step, ``columns`` thresholds in a row of the table.
     """
-    squares, most = np.uint64(0), np.float64(bound)
-    places, found = np.empty(_PIECE, dtype=np.int32), np.empty(_PIECE, dtype=np.uint8)
-    bytes_, uppers = np.empty(_PIECE, dtype=np.uint8), np.empty(_PIECE, dtype=np.uint8)
+    squares = np.uint64(0)
+    rows, bases = np.empty(_PIECE, dtype=np.uint16), np.empty(_PIECE, dtype=np.int32)
+    bytes_, found = np.empty(_PIECE, dtype=np.uint8), np.empty(_PIECE, dtype=np.uint8)
     cells_buffer = np.empty(_PIECE, dtype=np.uint16)
     draws, rounds = side_start(key, DRAW_LANE), side_start(key, ROUND_LANE)
     words = np.empty((_PIECE // 64, 16, SIDE), dtype=np.uint32)
@@ -156,111 +169,71 @@ def _draw(values, key, begin, bound, table, guide, sure, columns, reach, mask, n
         stop = min(start + _PIECE, len(values))
         count, groups = stop - start, -(-(stop - start) // 64)
         next_words(rounds, (begin + start) // 64, words[0], bytes_[: 64 * groups].view(np.uint32))
-        squares += _place(values[start:stop], bytes_[:count], most, places)
-        for group in range(groups):
-            next_blocks(draws, (begin + start) // 8 + 8 * group, words[group])
-            _upper_bytes(words[group], uppers, 64 * group)
-        cells = cells_buffer[:count]
-        for i in range(count):
-            row = np.uint16(np.uint16(places[i]) << np.uint16(8))
-            cells[i] = row | np.uint16(uppers[i])
-        _look_up(cells, words, table, guide, sure, columns, found)
-        if len(narrow):
-            _write(places, found, reach, mask, narrow[start:stop])
+        if bound:
+            most = np.float64(bound)
+            squares += _place(values[start:stop], bytes_[:count], most, rows, bases)
         else:
-            _write(places, found, reach, mask, wide[start:stop])
-    return squares
-
-
-@kernel(
-    read(F64), read(U32), I64, I64, read(U64), read(U8), read(U8), I64, I64, I64, write(U8),
-    write(U16), write(U32),
-)  # fmt: skip
-def _draw_fine(
-    values, key, begin, shift, table, guide, sure, columns, reach, mask, narrow, wide, widest
-):
-    """As ``_draw`` for totals of records: a grid of 2^shift places, no bound, up to 32 bits."""
-    places, found = np.empty(_PIECE, dtype=np.int64), np.empty(_PIECE, dtype=np.uint8)
-    bytes_, uppers = np.empty(_PIECE, dtype=np.uint8), np.empty(_PIECE, dtype=np.uint8)
-    cells_buffer, letters = np.empty(_PIECE, dtype=np.uint32), np.empty(_PIECE, dtype=np.int64)
-    draws, rounds = side_start(key, DRAW_LANE), side_start(key, ROUND_LANE)
-    words = np.empty((_PIECE // 64, 16, SIDE), dtype=np.uint32)
-    last = np.int64((1 << shift) - 1)
-    for start in range(0, len(values), _PIECE):
-        stop = min(start + _PIECE, len(values))
-        count, groups = stop - start, -(-(stop - start) // 64)
-        next_words(rounds, (begin + start) // 64, words[0], bytes_[: 64 * groups].view(np.uint32))
-        _place_fine(values[start:stop], bytes_[:count], places)
+            _place_total(values[start:stop], bytes_[:count], shift, rows, bases)
         for group in range(groups):
             next_blocks(draws, (begin + start) // 8 + 8 * group, words[group])
-            _upper_bytes(words[group], uppers, 64 * group)
-        cells = cells_buffer[:count]
+            _upper_parts(words[group], cells_buffer, 64 * group)
+        cells, coarse = cells_buffer[:count], np.uint16(shift - _ROW_BITS)
         for i in range(count):
-            cells[i] = np.uint32((places[i] & last) << np.int64(8)) | np.uint32(uppers[i])
-        _look_up(cells, words, table, guide, sure, columns, found)
-        for i in range(count):
-            letters[i] = ((places[i] >> np.int64(shift)) + np.int64(found[i]) - reach) & mask
+            row = np.uint16(np.uint16(rows[i] >> coarse) << np.uint16(16 - _ROW_BITS))
+            cells[i] = row | np.uint16(cells[i] >> np.uint16(_ROW_BITS))
+        _look_up(cells, rows, words, table, guide, sure, columns, found)
         if len(narrow):
-            for i in range(count):
-                narrow[start + i] = np.uint8(letters[i])
+            _write(bases, found, reach, mask, narrow[start:stop])
         elif len(wide):
-            for i in range(count):
-                wide[start + i] = np.uint16(letters[i])
+            _write(bases, found, reach, mask, wide[start:stop])
         else:
-            for i in range(count):
-                widest[start + i] = np.uint32(letters[i])
-
-
-def draw_record_share(
-    values: NDArray[np.float64], law: GaussianRounding, bits: int, private: PrivateStream
-) -> NDArray[Any]:
-    """The share of a turned total in places."""
-    check_range(0, 8 * len(values))
-    kinds = (np.uint8, np.uint16, np.uint32)
-    chosen = 0 if bits <= 8 else 1 if bits <= 16 else 2
-    share = np.empty(len(values), dtype=kinds[chosen])
-    empty = [np.empty(0, dtype=kind) for kind in kinds]
-    tables = (law.thresholds.reshape(-1), law.guide.reshape(-1), _sure(law), law.columns)
-    key, numbers = private.key_words, (law.reach, (1 << bits) - 1)
-
-    def work(begin: int, end: int) -> None:
-        into = [*empty]
-        into[chosen] = share[begin:end]
-        _draw_fine(values[begin:end], key, begin, law.shift, *tables, *numbers, *into)
-
-    in_threads(work, len(values), _PIECE, 1)
-    return share
+            _write(bases, found, reach, mask, widest[start:stop])
+    return squares
 
 
 def draw_share(
     values: NDArray[np.float64],
     law: GaussianRounding,
-    bound: int,
+    bound: int | None,
     bits: int,
     private: PrivateStream,
 ) -> NDArray[Any] | None:
-    """The share of turned coordinates; None where the plain path must lower their norm first."""
-    if bound >= _MOST_BOUND:
+    """The share of turned coordinates in places; None where the plain path must lower their norm.
+
+    Those of a total of records have no bound.
+    """
+    if bound is not None and bound >= _MOST_BOUND:
         return None
     check_range(0, 8 * len(values))
-    share = np.empty(len(values), dtype=np.uint8 if bits <= 8 else np.uint16)
-    tables = (law.thresholds.reshape(-1), law.guide.reshape(-1), _sure(law), law.columns)
-    key = private.key_words
+    chosen = 0 if bits <= 8 else 1 if bits <= 16 else 2
+    share = np.empty(len(values), dtype=_NONE[chosen].dtype)
+    tables = (law.shift, law.thresholds.reshape(-1), *_cells(law), law.columns)
+    numbers = (law.reach, (1 << bits) - 1)
 
     def work(begin: int, end: int) -> int:
-        out = share[begin:end]
-        into = (out, _NONE16) if bits <= 8 else (_NONE8, out)
-        numbers = (law.reach, (1 << bits) - 1)
-        return _draw(values[begin:end], key, begin, bound, *tables, *numbers, *into)
+        into = [*_NONE]
+        into[chosen] = share[begin:end]
+        some = (values[begin:end], private.key_words, begin, bound or 0)
+        return _draw(*some, *tables, *numbers, *into)
 
     squares = sum(in_threads(work, len(values), _PIECE, 1))
-    return share if squares <= bound**2 else None
+    return share if bound is None or squares <= bound**2 else None
 
 
 @lru_cache(maxsize=16)
-def _sure(law: GaussianRounding) -> NDArray[np.uint8]:
-    """``law.guide`` where no threshold lies among the words of a cell, else ``_UNSURE``."""
-    lasts = np.arange(256, dtype=np.uint64) << np.uint64(56) | np.uint64((1 << 56) - 1)
-    found = np.array([np.searchsorted(row, lasts, side="right") for row in law.thresholds])
-    sure = np.where(found == law.guide, found, _UNSURE)
-    return sure.astype(np.uint8).reshape(-1)
+def _cells(law: GaussianRounding) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """For 1/64 of a step and each upper 10 bits: how many thresholds all words have reached.
+
+    The second time with ``_UNSURE`` where some words have reached more than others.
+    """
+    left = np.uint64(48 + _ROW_BITS)
+    firsts = np.arange(1 << (16 - _ROW_BITS), dtype=np.uint64) << left
+    lasts = firsts | ((np.uint64(1) << left) - np.uint64(1))
+    low, high = (
+        np.array([np.searchsorted(row, words, side="right") for row in law.thresholds])
+        for words in (firsts, lasts)
+    )
+    shape = (1 << _ROW_BITS, -1, len(firsts))
+    least, most = low.reshape(shape).min(1), high.reshape(shape).max(1)
+    sure = np.where(least == most, least, _UNSURE)
+    return least.astype(np.uint8).reshape(-1), sure.astype(np.uint8).reshape(-1)
