@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from jopeq.lab.training.data import Dataset, load
 from paper import cifar, mnist, results, snr, theory
 from paper.attacks import attack_figure
 from paper.kept_runs import Run, run_jobs
-from paper.runs import StoppableRunner
+from paper.runs import run_job
 
 TRAININGS = {
     "table1": mnist.table1_jobs,
@@ -55,9 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     """Each command takes the options it has a use for, and no others."""
     parser = argparse.ArgumentParser("python -m paper", description=__doc__)
-    commands = parser.add_subparsers(
-        dest="name", required=True, metavar="|".join((*TRAININGS, *ATTACKS, *WRITTEN))
-    )
+    commands = parser.add_subparsers(dest="name", required=True)
     for name in (*TRAININGS, *ATTACKS, *WRITTEN):
         command = commands.add_parser(name, allow_abbrev=False)
         add = command.add_argument
@@ -66,7 +63,6 @@ def _parser() -> argparse.ArgumentParser:
         if name not in WRITTEN:
             add("--data-dir", type=Path, help="where the data files are")
             add("--device", help="cpu or cuda; trainings on a GPU multiply in TF32")
-            add("--seconds", type=float, help="stop then; the same command goes on")
         if name in TRAININGS:
             add("--seeds", type=_positive, help="seeds of each run")
             add("--processes", type=_positive, help="runs at a time")
@@ -95,7 +91,6 @@ def _train(given: argparse.Namespace) -> None:
         new = {"device": given.device, "tf32": given.device.startswith("cuda")}
         jobs = [replace(job, config=replace(job.config, **new)) for job in jobs]
     _load(jobs[0].config.data, given.data_dir)
-    deadline = None if given.seconds is None else time.time() + given.seconds
     with Console(stderr=True).status("training") as status:
 
         def show(done: int, total: int, run: Run) -> None:
@@ -104,12 +99,12 @@ def _train(given: argparse.Namespace) -> None:
         done = run_jobs(
             jobs,
             given.results / f"{given.name}.jsonl",
-            StoppableRunner(given.results / "unfinished", deadline),
+            run_job,
             processes=given.processes,
             progress=show,
             also=[given.results / "table1.jsonl"] if given.name == "fig3" else [],
         )
-    _count(len(done), len(jobs), "runs")
+    print(f"{len(done)} of {len(jobs)} runs are there")
     if given.name == "table2":
         snr.compute_conventions(given.results / snr.FILE)
 
@@ -124,20 +119,13 @@ def _attack(given: argparse.Namespace) -> None:
         def show(done: int, total: int, text: str) -> None:
             status.update(f"{done} of {total} cells; {text}")
 
-        options = {"device": device, "seconds": given.seconds, "progress": show}
-        done, total = attack_figure(given.name, dataset, given.results, **options)
-    _count(done, total, "attacks")
+        attack_figure(given.name, dataset, given.results, device=device, progress=show)
 
 
 def _load(name: str, data_dir: Path | None) -> Dataset:
     """The data set, downloaded if it is not there."""
     with Console(stderr=True).status(f"reading {name}, downloading it if it is not there"):
         return load(name, None if data_dir is None else str(data_dir))
-
-
-def _count(done: int, total: int, things: str) -> None:
-    is_cut = "; out of time: the same command goes on" if done < total else ""
-    print(f"{done} of {total} {things} are there{is_cut}")
 
 
 if __name__ == "__main__":

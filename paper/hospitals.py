@@ -50,6 +50,7 @@ SETS = {
     "MNIST, HOG": Set("mnist", "hog", 60_000, 60, 0.14),
     "MNIST, 400 a hospital": Set("mnist", "hog", 4_000, 30, 1.0),
     "MNIST, scattering": Set("mnist.npz", "rows", 60_000, 100, 0.14, cohorts=(30, 5)),
+    "Fashion-MNIST, scattering": Set("fashion.npz", "rows", 60_000, 100, 0.14, cohorts=(30, 5)),
     "CIFAR-10, ImageNet features": Set("cifar10.npz", "rows", 50_000, 100, 0.16),
     "breast cancer": Set(
         *("cancer", "table", 400, 30, 1.0),
@@ -57,7 +58,7 @@ SETS = {
         delta=1e-4,
         seeds=8,
         rates=(0.5, 1.0, 2.0, 4.0),
-        cohorts=(),
+        cohorts=(100, 30, 20, 5),
     ),
     "flchain": Set("flchain.npz", "table", 6_300, 60, 0.5, test=1_574, rates=(1.0, 4.0, 16.0)),
 }

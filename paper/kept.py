@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jopeq.lab.attacks.similarity import RECOVERED
 from paper import cells, cifar, mnist, snr
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_attacks, read_pictures
-from paper.kept_runs import Job, Run, job_key, read, read_records, run_key
+from paper.kept_runs import Job, Run, job_key, read_records, run_key
 
 
 @dataclass(frozen=True)
@@ -78,20 +78,14 @@ def runs_of(jobs: Iterable[Job], *files: Path) -> pd.DataFrame:
     """
     if not any(file.exists() for file in files):
         return pd.DataFrame()  # making the jobs' schemes takes a while
-    order = {_without_seed(job_key(job)): None for job in jobs}
-    found: dict[tuple[Any, ...], dict[int, Run]] = {key: {} for key in order}
-    for run in (run for file in files for run in read(file)):
-        key = _without_seed(run_key(run))
+    found: dict[tuple[Any, ...], dict[int, Run]] = {job_key(job)[:-1]: {} for job in jobs}
+    for run in (run for file in files for run in read_records(file, Run)):
+        key = run_key(run)[:-1]
         if key in found:
             found[key].setdefault(run.seed, run)
     if not all(found.values()):
         return pd.DataFrame()
     return frame_of(run for seeds in found.values() for _, run in sorted(seeds.items()))
-
-
-def _without_seed(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    label, spec, model, data, _, *rest = key
-    return label, spec, model, data, *rest
 
 
 def attacks_of(name: str, path: Path) -> pd.DataFrame:

@@ -13,14 +13,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from jopeq.errors import DataError
 from jopeq.lab.training.config import TrainConfig
-from jopeq.versions import versions
-
-if TYPE_CHECKING:
-    from jopeq.lab.training.simulation import Result
 
 Record = TypeVar("Record")
 Progress = Callable[[int, int, "Run"], None]  # (runs done, runs in all, the last one)
@@ -59,45 +55,13 @@ class Run:
     diverged: str | None = None
 
 
-def kept(job: Job, result: Result, test: list[float] | None = None) -> Run:
-    """The kept part of a result of at least one round."""
-    import torch
-
-    from jopeq.lab.training.metrics import mean
-
-    config = job.config
-    history = [metrics.as_dict() for metrics in result.history]
-    last, snrs = history[-1], [metrics["snr"] for metrics in history]
-    return Run(
-        label=job.label,
-        scheme=config.built_scheme.spec,
-        **{name: getattr(config, name) for name in ("model", "data", "seed", "rounds")},
-        test_accuracy=float(result.test_accuracy or 0.0),
-        best_round=result.best_round,
-        validation=[round(metrics["validation_accuracy"], 5) for metrics in history],
-        snr=None if None in snrs else mean(snrs),
-        **{name: last[name] for name in ("bytes_per_client", "bits_per_parameter")},
-        overload_rate=mean([metrics["overload_rate"] for metrics in history]),
-        nominal=last.get("nominal_sample"),
-        epsilon=last["epsilon_sample"],
-        epsilon_client=last["epsilon_client"],
-        settings={
-            **{name: getattr(config, name) for name in (*_SETTINGS, "device", "tf32")},
-            **versions("numpy", "scipy"),
-            "torch": torch.__version__,
-        },
-        test=test,
-        diverged=result.diverged,
-    )
-
-
 def run_jobs(
     jobs: Iterable[Job],
     path: Path,
     runner: Callable[[Job], Run | None],
     *,
     processes: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda *news: None,
     also: Iterable[Path] = (),
 ) -> list[Run]:
     """Run the jobs that ``path`` (JSON Lines) does not hold yet; add each run when it is done.
@@ -105,7 +69,7 @@ def run_jobs(
     Runs in the files ``also`` count as done. Where ``runner`` gives None, the job stays undone.
     """
     wanted = list(jobs)
-    done = {run_key(run): run for file in (*also, path) for run in read(file)}
+    done = {run_key(run): run for file in (*also, path) for run in read_records(file, Run)}
     keys = [job_key(job) for job in wanted]
     missing = [job for job, key in zip(wanted, keys, strict=True) if key not in done]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,8 +79,7 @@ def run_jobs(
             done[run_key(run)] = run
             add_record(file, run)
             finished += 1
-            if progress is not None:
-                progress(finished, len(wanted), run)
+            progress(finished, len(wanted), run)
     return [done[key] for key in keys if key in done]
 
 
@@ -129,14 +92,8 @@ def _computed(
         return
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(runner, job) for job in jobs]):
-            run = future.result()
-            if run is not None:
+            if (run := future.result()) is not None:
                 yield run
-
-
-def read(path: Path) -> list[Run]:
-    """The runs in a file; none if there is no file."""
-    return read_records(path, Run)
 
 
 def add_record(file: TextIO, record: Any) -> None:
@@ -152,8 +109,6 @@ def read_records(path: Path, kind: type[Record]) -> list[Record]:
         return []
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
         try:
             records.append(kind(**json.loads(line)))
         except (ValueError, TypeError) as error:
@@ -163,22 +118,22 @@ def read_records(path: Path, kind: type[Record]) -> list[Record]:
     return records
 
 
-_SETTINGS = (
+SETTINGS = (
     *("clients", "local_steps", "batch_size", "lr", "momentum", "schedule", "centered"),
     "keep_momentum",
 )
 
 
 def job_key(job: Job) -> tuple[Any, ...]:
-    """The key that tells a job from all others."""
+    """The key that tells a job from all others; the seed is its end."""
     config = job.config
-    settings = (getattr(config, name) for name in _SETTINGS)
+    settings = (getattr(config, name) for name in SETTINGS)
     spec = config.built_scheme.spec
-    return (job.label, spec, config.model, config.data, config.seed, config.rounds, *settings)
+    return (job.label, spec, config.model, config.data, config.rounds, *settings, config.seed)
 
 
 def run_key(run: Run) -> tuple[Any, ...]:
     """The key of the job that the run is of."""
     # a run from before a setting was invented had its default
-    settings = (run.settings.get(name, getattr(TrainConfig, name)) for name in _SETTINGS)
-    return (run.label, run.scheme, run.model, run.data, run.seed, run.rounds, *settings)
+    settings = (run.settings.get(name, getattr(TrainConfig, name)) for name in SETTINGS)
+    return (run.label, run.scheme, run.model, run.data, run.rounds, *settings, run.seed)

@@ -215,21 +215,20 @@ def difference_error(runs: pd.DataFrame, model: str) -> pd.Series:
 # Figures 2 and 3
 
 
-def fig2_points(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a point: scheme, ε, R, SNR in dB, bits used, and the share of clamped indices."""
-    points = runs.groupby("label", sort=False).agg(
-        snr=("snr", decibels),
-        bits=("bits_per_parameter", "mean"),
-        overload=("overload_rate", "mean"),
-    )
-    places = points.index.str.extract(r"(?P<scheme>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
-    points, places = points[places.scheme.notna().values], places.dropna(ignore_index=True)
-    return points.reset_index(drop=True).join(places.astype({"epsilon": float, "rate": float}))
+FIG2_VALUES = {
+    "snr": ("snr", decibels),
+    "bits": ("bits_per_parameter", "mean"),
+    "overload": ("overload_rate", "mean"),  # the share of clamped indices
+}
 
 
 def fig2_grid(runs: pd.DataFrame, value: str = "snr") -> pd.DataFrame:
-    """SNR in dB, or another value, by scheme and ε (rows) and R (columns)."""
-    return fig2_points(runs).pivot_table(value, ["epsilon", "scheme"], "rate", sort=False)
+    """SNR in dB, or another of ``FIG2_VALUES``, by scheme and ε (rows) and R (columns)."""
+    places = runs.label.str.extract(r"(?P<scheme>.+) ε=(?P<epsilon>[\d.]+) R=(?P<rate>[\d.]+)")
+    column, mean = FIG2_VALUES[value]
+    points = places.assign(value=runs[column]).dropna(subset="rate")
+    points = points.astype({"epsilon": float, "rate": float})
+    return points.pivot_table("value", ["epsilon", "scheme"], "rate", aggfunc=mean, sort=False)
 
 
 def fig2(runs: pd.DataFrame) -> pd.DataFrame:

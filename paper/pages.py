@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
@@ -16,6 +17,16 @@ END = "<!-- end -->"
 
 class ClaimError(JoPEQError):
     """Kept results do not support sentences of a page."""
+
+
+def refuse(failed: Sequence[str], page: str, claims: str) -> None:
+    """Raise an error that lists the claims that fail, if any does."""
+    if failed:
+        lines = "".join(f"- {sentence}\n" for sentence in failed)
+        raise ClaimError(
+            f"the results do not support these sentences of {page}:\n{lines}"
+            f"look at the numbers and rewrite each sentence, and its claim in {claims}"
+        )
 
 
 def environment() -> jinja2.Environment:

@@ -17,11 +17,11 @@ import argparse
 import json
 import math
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ SIZES = (50_000, 200_000, 1_000_000)
 EPSILONS = (2.0, 4.0, 8.0)
 DELTA = 1e-5
 ATTACKS, PICTURES = "people_attacks.jsonl", "people_attacks.npz"
+ATTACKED = 8  # images
 SEEDS = 3
 BITS = (6, 8, 10)
 SIGNAL = 0.4  # of the clip: what the mean of updates is taken to be where 6 bits must do
@@ -63,46 +64,16 @@ class PeopleRun:
     summary: dict[str, Any]
     config: dict[str, Any]
 
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """What tells a run from all others."""
-        return self.label, self.data, self.seed
 
-
-@dataclass(frozen=True)
-class Job:
-    """A configuration under the name that tables and figures know."""
-
-    label: str
-    config: PeopleConfig
-
+Jobs = Iterable[tuple[str, PeopleConfig]]  # by the name that tables and figures know
 
 # Populations and recipes. A random search over settings found the recipes that
 # ``people_recipes.jsonl`` keeps, by accuracy on held-out training images.
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """The best settings found for one population, by accuracy on held-out training images."""
-
-    label: str
-    validation_accuracy: float
-    trials: int
-    settings: dict[str, float]
-
-
 def sphere_label(features: str, people: int, epsilon: float) -> str:
     """What a population of reports is called."""
     return f"sphere, {features}, {people:,} people, ε = {epsilon:g}"
-
-
-def populations() -> Iterator[tuple[str, str, int, float]]:
-    """Those of ``sphere``: (label, features, people, ε)."""
-    for people in SIZES:
-        for epsilon in EPSILONS:
-            yield sphere_label("hog", people, epsilon), "hog", people, epsilon
-    for epsilon in (4.0, 8.0):
-        yield sphere_label("pixels", SIZES[0], epsilon), "pixels", SIZES[0], epsilon
 
 
 def cohorts_of(data: str) -> Iterator[tuple[str, dict[str, Any], float]]:
@@ -138,32 +109,15 @@ COHORT_DEFAULT = {"clip": 2.5, "local_steps": 5, "lr": 0.05, **_STEPS_OF_COHORTS
 
 def settings_of(label: str, folder: Path) -> dict[str, Any]:
     """The recipe that was found for a population, or the default where none was looked for."""
-    found = [recipe for recipe in read_records(folder / RECIPES, Recipe) if recipe.label == label]
+    lines = (
+        (folder / RECIPES).read_text("utf-8").splitlines() if (folder / RECIPES).exists() else []
+    )
+    found = {recipe["label"]: recipe["settings"] for recipe in map(json.loads, lines)}
     usual = COHORT_DEFAULT if label.startswith("sum") else DEFAULT
-    return dict(found[-1].settings if found else {**usual, **DEFAULTS.get(label, {})})
+    return dict(found.get(label, {**usual, **DEFAULTS.get(label, {})}))
 
 
 # Mechanisms beside the library's
-
-
-@dataclass(frozen=True)
-class Clipped:
-    """No noise: the mean of clipped updates, which is what noise is added to elsewhere."""
-
-    clip: float
-
-    @property
-    def spec(self) -> str:
-        return f"no noise, clip {self.clip:g}"
-
-    def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
-        return CentralCohort(dimension, self.clip, 0.0)
-
-    def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
-        return Guarantee(epsilon=math.inf, unit="client")
-
-    def clipped_to(self, clip: float) -> Mechanism:
-        return Clipped(clip)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +126,8 @@ class LocalDpMod:
 
     σ = sensitivity·√(2 ln(1.25/δ))/ε, by its formula, whose proof needs ε ≤ 1. Two updates are up
     to 2·clip apart, so that is the sensitivity given to it. ``guarantee`` has the ε that Gaussian
-    noise of this σ really has. The mean of n people's noise is drawn at once.
+    noise of this σ really has. The mean of n people's noise is drawn at once. With ε = ∞ there is
+    no noise: the mean of clipped updates, to which noise is added elsewhere.
     """
 
     epsilon: float
@@ -192,6 +147,8 @@ class LocalDpMod:
         return CentralCohort(dimension, self.clip, self.sigma / math.sqrt(people))
 
     def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
+        if math.isinf(self.epsilon):
+            return Guarantee(epsilon=math.inf, unit="client")
         mu = 2.0 * self.clip / self.sigma * math.sqrt(participations)
         return Guarantee(
             epsilon=gaussian_epsilon(mu, self.delta),
@@ -208,12 +165,14 @@ class LocalDpMod:
 # Runs
 
 
-def sphere_jobs(folder: Path, draws: int | None) -> Iterator[Job]:
+def sphere_jobs(folder: Path, draws: int | None) -> Jobs:
     """Every population, each with the recipe of MNIST, whatever the data are."""
-    for label, kind, people, epsilon in populations():
+    shown = [("hog", size, epsilon) for size in SIZES for epsilon in EPSILONS]
+    for kind, people, epsilon in (*shown, *(("pixels", SIZES[0], e) for e in (4.0, 8.0))):
+        label = sphere_label(kind, people, epsilon)
         settings = settings_of(label, folder)
         made = Sphere(epsilon=epsilon, clip=settings.pop("clip"), draws=draws)
-        yield Job(label, PeopleConfig(scheme=made, people=people, features=kind, **settings))
+        yield label, PeopleConfig(scheme=made, people=people, features=kind, **settings)
     population, given = f"hog, {SIZES[0]:,} people", {"people": SIZES[0], "features": "hog"}
     settings = settings_of(f"sphere, {population}, ε = 8", folder)
     clip = settings.pop("clip")
@@ -226,11 +185,12 @@ def sphere_jobs(folder: Path, draws: int | None) -> Iterator[Job]:
             ("LocalDpMod", LocalDpMod(epsilon=epsilon, clip=own.pop("clip")), own),
         ):
             config = PeopleConfig(scheme=made, **given, **chosen)
-            yield Job(f"{name}, {population}, ε = {epsilon:g}", config)
-    yield Job(f"none, {population}", PeopleConfig(scheme=Clipped(clip), **given, **settings))
+            yield f"{name}, {population}, ε = {epsilon:g}", config
+    free = LocalDpMod(epsilon=math.inf, clip=clip)
+    yield f"none, {population}", PeopleConfig(scheme=free, **given, **settings)
 
 
-def entries_jobs(folder: Path) -> Iterator[Job]:
+def entries_jobs(folder: Path) -> Jobs:
     """Schemes that protect entries, with the best recipe of a little noise."""
     settings = settings_of(sphere_label("hog", SIZES[0], 8.0), folder)
     clip = settings.pop("clip")
@@ -238,10 +198,10 @@ def entries_jobs(folder: Path) -> Iterator[Job]:
         # of a clipped update of so many entries this is the usual size of an entry, thrice
         made = scheme("response", epsilon=epsilon, rate=2.0, clip=3.0 * clip / math.sqrt(5210))
         label = f"response, hog, {SIZES[0]:,} people, ε = {epsilon:g} per entry"
-        yield Job(label, PeopleConfig(scheme=made, people=SIZES[0], features="hog", **settings))
+        yield label, PeopleConfig(scheme=made, people=SIZES[0], features="hog", **settings)
 
 
-def sum_jobs(data: str, folder: Path) -> Iterator[Job]:
+def sum_jobs(data: str, folder: Path) -> Jobs:
     """Each population by secure sums, by central noise, and without noise."""
     for name, base, tuned in cohorts_of(data):
         settings = settings_of(f"sum, {name}", folder)
@@ -255,37 +215,41 @@ def sum_jobs(data: str, folder: Path) -> Iterator[Job]:
                 )  # fmt: skip
                 end = "" if width is None else f", {width} bits"
                 config = PeopleConfig(scheme=made, **base, **settings)
-                yield Job(f"sum, {name}, ε = {epsilon:g}{end}", config)
+                yield f"sum, {name}, ε = {epsilon:g}{end}", config
             central = Central(epsilon=epsilon, delta=DELTA, clip=clip)
             config = PeopleConfig(scheme=central, **base, **settings)
-            yield Job(f"central, {name}, ε = {epsilon:g}", config)
-        yield Job(f"none, {name}", PeopleConfig(scheme=Clipped(clip), **base, **settings))
+            yield f"central, {name}, ε = {epsilon:g}", config
+        free = LocalDpMod(epsilon=math.inf, clip=clip)
+        yield f"none, {name}", PeopleConfig(scheme=free, **base, **settings)
 
 
 def run_jobs(
-    jobs: Sequence[Job], dataset: Dataset, folder: Path, seeds: Sequence[int], device: str,
-    until: float,
-) -> None:  # fmt: skip
+    jobs: Sequence[tuple[str, PeopleConfig]],
+    dataset: Dataset,
+    folder: Path,
+    seeds: Sequence[int],
+    device: str,
+) -> None:
     """Train what the file lacks, all jobs of a seed before the next seed."""
     path = folder / FILE
-    done = {run.key for run in read_records(path, PeopleRun)}
+    done = {(run.label, run.data, run.seed) for run in read_records(path, PeopleRun)}
     for seed in seeds:
-        for job in jobs:
-            if (job.label, dataset.name, seed) in done or time.time() > until:
+        for label, given in jobs:
+            if (label, dataset.name, seed) in done:
                 continue
-            config = replace(job.config, seed=seed, device=device, data=dataset.name)
+            config = replace(given, seed=seed, device=device, data=dataset.name)
             try:
                 result = train(config, dataset=dataset)
                 reason = result.diverged
             except ValueError as error:  # a cohort too small for its ε
                 reason = str(error)
             if reason is not None:
-                print(f"{job.label}, seed {seed}: {reason}", file=sys.stderr, flush=True)
+                print(f"{label}, seed {seed}: {reason}", file=sys.stderr, flush=True)
                 continue
             accuracies = [one.validation_accuracy for one in result.history if one.round]
             summary = dict(result.summary)
             run = PeopleRun(
-                label=job.label,
+                label=label,
                 data=dataset.name,
                 seed=seed,
                 test_accuracy=summary.pop("test_accuracy"),
@@ -297,20 +261,20 @@ def run_jobs(
             )
             with path.open("a", encoding="utf-8") as file:
                 add_record(file, run)
-            print(f"{job.label}, seed {seed}: {run.test_accuracy:.4f}", flush=True)
+            print(f"{label}, seed {seed}: {run.test_accuracy:.4f}", flush=True)
 
 
 # Attacks
 
 
-def attack_reports(data_dir: Path, folder: Path, device: str, images: int, iterations: int) -> None:
+def attack_reports(data_dir: Path, folder: Path, device: str) -> None:
     """DLG, iDLG, inverting and the adaptive attacker on gradients of single CIFAR-10 images."""
     from jopeq.lab.attacks import AttackConfig, GradientMap, true_gradients
     from jopeq.lab.attacks.compare import compare, write_npz
     from jopeq.lab.training.models import build
 
     dataset = load("cifar10", data_dir)
-    victims, labels = dataset.test_inputs[:images], dataset.test_labels[:images]
+    victims, labels = dataset.test_inputs[:ATTACKED], dataset.test_labels[:ATTACKED]
     seen = GradientMap(build("lenet", dataset.input_shape, 10, seed=0).to(device), (3, 32, 32))
     gradients = true_gradients(seen, victims, labels)
     clip = float(torch.linalg.vector_norm(gradients, dim=1).median())
@@ -326,74 +290,49 @@ def attack_reports(data_dir: Path, folder: Path, device: str, images: int, itera
         labels.to(device),
         schemes,
         ("dlg", "idlg", "inverting", "adaptive"),
-        AttackConfig(method="dlg", iterations=iterations),
+        AttackConfig(method="dlg", iterations=100),
         keep=folder / "unfinished" / PICTURES,
         resume=True,
     )
-    pictures = {"originals": victims}
+    pictures, names = {"originals": victims}, ("label", "method", "ssim", "mse", "status")
     with (folder / ATTACKS).open("w", encoding="utf-8") as file:
         for one in outcomes:
-            facts = Attacked(one.label, one.method, one.spec, clip, one.ssim, one.mse, one.status)
-            add_record(file, facts)
+            facts = {name: getattr(one, name) for name in names}
+            add_record(file, SimpleNamespace(**facts, scheme=one.spec, clip=clip))
             pictures[f"{one.label}|{one.method}"] = one.images.cpu()
             print(f"{one.label}, {one.method}: {one.recovered}, SSIM at most {max(one.ssim):.3f}")
     pixels = {k: (v.clamp(0.0, 1.0) * 255.0).round().byte().numpy() for k, v in pictures.items()}
     write_npz(folder / PICTURES, **pixels)
 
 
-@dataclass(frozen=True)
-class Attacked:
-    """What one attacker saw in one scheme's payloads."""
-
-    label: str
-    method: str
-    scheme: str
-    clip: float
-    ssim: list[float]
-    mse: list[float]
-    status: list[str]
-
-
-COMMANDS = ("sphere", "sum", "entries", "attack", "page")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run what is missing."""
     parser = argparse.ArgumentParser("python -m paper.people", description=__doc__)
-    parser.add_argument("name", choices=COMMANDS)
+    parser.add_argument("name", choices=("sphere", "sum", "entries", "attack", "page"))
     add = parser.add_argument
     add("--results", type=Path, default=Path("results"), help="where runs are kept")
     add("--data", default="mnist", help="mnist, fashion-mnist or, for sum, cifar10")
     add("--data-dir", type=Path, help="where the data files are")
     add("--device", default="cpu", help="cpu or cuda")
     add("--seeds", type=int, nargs="*", default=list(range(SEEDS)), help="of runs: 0 1 2")
-    add("--seconds", type=float, default=math.inf, help="begin nothing after so many")
     add("--draws", type=int, help="of sphere: fewer are faster, and cost a little error")
-    add("--only", default="", help="runs whose label has this in it")
-    add("--images", type=int, default=8, help="that are attacked")
-    add("--iterations", type=int, default=100, help="of each attack")
     given = parser.parse_args(arguments)
     given.results.mkdir(parents=True, exist_ok=True)
-    until = time.time() + given.seconds
     try:
         if given.name == "page":
             from paper.people_page import write
 
             write(given.results, Path("docs"))
-            return 0
-        if given.name == "attack":
-            attack_reports(
-                given.data_dir, given.results, given.device, given.images, given.iterations
-            )
-            return 0
-        dataset = load(given.data, given.data_dir)
-        jobs = {
-            "sphere": partial(sphere_jobs, given.results, given.draws),
-            "entries": partial(entries_jobs, given.results),
-            "sum": partial(sum_jobs, given.data, given.results),
-        }[given.name]()
-        chosen = [job for job in jobs if given.only in job.label]
-        run_jobs(chosen, dataset, given.results, given.seeds, given.device, until)
+        elif given.name == "attack":
+            attack_reports(given.data_dir, given.results, given.device)
+        else:
+            jobs = {
+                "sphere": partial(sphere_jobs, given.results, given.draws),
+                "entries": partial(entries_jobs, given.results),
+                "sum": partial(sum_jobs, given.data, given.results),
+            }[given.name]
+            dataset = load(given.data, given.data_dir)
+            run_jobs(jobs(), dataset, given.results, given.seeds, given.device)
     except (DataError, OSError) as error:
         print(f"python -m paper.people {given.name}: {error}", file=sys.stderr)
         return 2

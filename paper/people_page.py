@@ -6,9 +6,11 @@ import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from jopeq.errors import DataError
 from jopeq.files import atomic
@@ -17,8 +19,10 @@ from jopeq.lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq.lab.pictures.colours import LOOKS, look_of
 from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
 from paper import people
+from paper.hospitals import read
 from paper.kept_runs import read_records
 from paper.pages import ClaimError, environment, fill_in
+from paper.words import markdown
 
 _DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 _SHOWN = 4  # images of the picture
@@ -30,7 +34,7 @@ def write(results: Path, docs: Path) -> None:
     if not runs:
         raise DataError(f"{results / people.FILE} holds no run: python -m paper.people sphere")
     draw(runs, docs / "figures" / "person-level.svg")
-    attacked = read_records(results / people.ATTACKS, people.Attacked)
+    attacked = [SimpleNamespace(**one) for one in read(results / people.ATTACKS)]
     if attacked:
         check_attacks(attacked)
         draw_attacks(results, attacked, docs / "figures" / "person-level-attacks.svg")
@@ -69,8 +73,7 @@ def _over_seeds(values: Sequence[float]) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    return "\n".join((*lines, *("| " + " | ".join(row) + " |" for row in rows)))
+    return markdown(pd.DataFrame(list(rows), columns=list(headings)))
 
 
 def reports_table(runs: Sequence[people.PeopleRun]) -> str:
@@ -78,7 +81,7 @@ def reports_table(runs: Sequence[people.PeopleRun]) -> str:
     rows = []
     trained = {run.data for run in runs if run.label.startswith("sphere")}
     for data in (name for name in _DATA if name in trained):
-        for kind, features, size in _populations():
+        for kind, features, size in _POPULATIONS:
             labels = [f"{kind}, {features}, {size:,} people, ε = {e:g}" for e in people.EPSILONS]
             cells = [accuracy(runs, label, data) for label in labels]
             if any(cell != "—" for cell in cells):
@@ -91,13 +94,11 @@ def reports_table(runs: Sequence[people.PeopleRun]) -> str:
     return _table([*headings, *(f"ε = {epsilon:g}" for epsilon in people.EPSILONS)], rows)
 
 
-def _populations() -> Iterator[tuple[str, str, int]]:
-    for size in people.SIZES:
-        yield "sphere", "hog", size
-    yield "sphere", "pixels", people.SIZES[0]
-    yield "sum", "hog", people.SIZES[0]
-    yield "LocalDpMod", "hog", people.SIZES[0]
-    yield "central", "hog", people.SIZES[0]
+_POPULATIONS = (
+    *(("sphere", "hog", size) for size in people.SIZES),
+    ("sphere", "pixels", people.SIZES[0]),
+    *((kind, "hog", people.SIZES[0]) for kind in ("sum", "LocalDpMod", "central")),
+)
 
 
 def _cohorts(runs: Sequence[people.PeopleRun]) -> Iterator[tuple[str, str, list[str]]]:
@@ -163,7 +164,7 @@ _SETTINGS = (
 )
 
 
-def attacks_table(attacked: Sequence[people.Attacked]) -> str:
+def attacks_table(attacked: Sequence[Any]) -> str:
     """Recovered images and the best SSIM, methods across."""
     methods = list(dict.fromkeys(one.method for one in attacked))
     rows = []
@@ -177,7 +178,7 @@ def attacks_table(attacked: Sequence[people.Attacked]) -> str:
     return _table(["sent by", *methods], rows)
 
 
-def check_attacks(attacked: Sequence[people.Attacked]) -> None:
+def check_attacks(attacked: Sequence[Any]) -> None:
     """Raise unless, as docs/attacks.md says, nothing is recovered from ``sphere``."""
     hits = [
         f"{one.label}, {one.method}"
@@ -231,7 +232,7 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     save(figure, path)
 
 
-def draw_attacks(results: Path, attacked: Sequence[people.Attacked], path: Path) -> None:
+def draw_attacks(results: Path, attacked: Sequence[Any], path: Path) -> None:
     """The best attacker's pictures, for every scheme."""
     with np.load(results / people.PICTURES, allow_pickle=False) as held:
         pictures: dict[str, Any] = {name: held[name] for name in held.files}

@@ -36,7 +36,6 @@ PARTS: Mapping[str, Callable[[Effort], dict[str, Any]]] = {
     "convergence": convergence_part,
 }
 DIGITS = 6
-_REMEDY = "delete it and run `python -m paper theory`"
 
 
 def run(results: Path, page: Path) -> None:
@@ -44,12 +43,12 @@ def run(results: Path, page: Path) -> None:
 
     Nothing is written unless every claim of the page holds and every figure can be drawn.
     """
-    parts = compute(results / "theory.json")
     try:
+        parts = compute(results / "theory.json")
         text, figures = theory_page(parts), drawn(parts)
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise DataError(f"theory.json is not as it was kept ({reason}): {_REMEDY}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"theory.json is not as it was kept ({type(error).__name__}: {error})"
+        raise DataError(f"{reason}: delete it and run `python -m paper theory`") from error
     folder = page.parent / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in figures.items():
@@ -59,28 +58,20 @@ def run(results: Path, page: Path) -> None:
 
 def compute(path: Path, effort: Effort | None = None) -> dict[str, Any]:
     """Compute the parts that ``path`` lacks, or holds with another effort; returns all of them."""
-    effort = Effort() if effort is None else effort
+    effort = effort or Effort()
     kept = read_theory(path) if path.exists() else {}
     used = json.loads(json.dumps(asdict(effort)))
-    missing = [name for name in PARTS if kept.get(name, {}).get("effort") != used]
-    if missing:
-        _write(path, kept)  # a path that cannot be written shows before the work
-    for name in missing:
-        about = {"effort": used, "versions": versions("numpy", "scipy")}
-        kept[name] = {**about, **_rounded(PARTS[name](effort))}
-        _write(path, {part: kept[part] for part in PARTS if part in kept})
-    return {part: kept[part] for part in PARTS}
+    for name, part in PARTS.items():
+        if kept.get(name, {}).get("effort") != used:
+            about = {"effort": used, "versions": versions("numpy", "scipy")}
+            kept[name] = {**about, **_rounded(part(effort))}
+            _write(path, {part: kept[part] for part in PARTS if part in kept})
+    return {name: kept[name] for name in PARTS}
 
 
 def read_theory(path: Path) -> dict[str, Any]:
     """What ``compute`` kept."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}): {_REMEDY}") from error
-    if not isinstance(found, dict) or not all(isinstance(part, dict) for part in found.values()):
-        raise DataError(f"{path} holds no results: {_REMEDY}")
-    return found
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def theory_page(parts: Parts) -> str:

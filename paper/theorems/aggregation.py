@@ -78,9 +78,7 @@ def _decoded_errors(
         for client, update in enumerate(updates):
             place = (coder.spec, is_rotated, trial, client)
             streams = {"seed": seed(*place), "noise": noise(*place)}
-            sent = update.copy()
-            if is_rotated:
-                rotate(sent, shared_stream(streams["seed"]))
+            sent = rotate(update, 1.0, shared_stream(streams["seed"])) if is_rotated else update
             payload, counted = coder.encode(sent, **streams, counts=True)
             error = coder.decode(payload) - sent
             if is_rotated:

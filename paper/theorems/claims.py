@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from paper.pages import ClaimError
+from paper.pages import refuse
 from paper.theorems.aggregation import FIXED, FREE, ROTATED
 from paper.theorems.convergence import CLIPPED
 from paper.theorems.total_error import resolution
@@ -27,11 +27,7 @@ P_VALUES = ("p_joint", "p_input", "p_neighbour")
 def check(parts: Mapping[str, Part]) -> None:
     """Raise if the numbers do not support a sentence of the page."""
     failed = [claim for claim, holds in claims(parts) if not holds]
-    if failed:
-        raise ClaimError(
-            f"theory.json does not support what docs/theory.md says: {'; '.join(failed)}: "
-            "look at the numbers and rewrite paper/pages/theory.md.j2 and its claims"
-        )
+    refuse(failed, "paper/pages/theory.md.j2", "paper/theorems/claims.py")
 
 
 def claims(parts: Mapping[str, Part]) -> Claims:

@@ -12,23 +12,6 @@ from paper.kept_runs import run_jobs
 KEPT = Path(__file__).parents[2] / "results"
 
 
-def test_table1_as_the_code():
-    """The code's own settings: configurations.py and quantization.py of its repository."""
-    for job in mnist.code_jobs(count=1):
-        config = job.config
-        assert (config.centered, config.keep_momentum) == (True, True)
-        factors = config.plateau_factor, config.plateau_patience
-        assert (config.schedule, *factors) == ("client-plateau", 0.1, 10)
-    rows = mnist.as_the_code()
-    for name in ("sdq", "laplace+sdq", "jopeq"):
-        assert rows[name].codebook.letters == 3
-        variance = 0.0 if name == "sdq" else 2 * (2 / 4.0) ** 2
-        assert rows[name].codebook.gamma == pytest.approx(1.5 * math.sqrt(1 + variance))
-    assert {(rows[name].per, rows[name].center) for name in rows if name != "none"} == {
-        ("tensor", True)
-    }
-
-
 def test_table2_rates_and_guarantees_are_honest_but_where_the_label_says_otherwise():
     for rate, epsilon in cifar.COLUMNS:
         rows = cifar.schemes_at(rate, epsilon)

@@ -29,16 +29,16 @@ def jobs(folder):
 
 
 def test_runs_are_kept_once_and_make_a_page(tmp_path, small, capsys):
-    wanted = [
-        people.Job(job.label, replace(job.config, people=40, rounds=2, examples=1))
-        for job in jobs(tmp_path)
-        if ("50,000" in job.label and "hog" in job.label) or job.label.startswith("sum, linear, 6")
-    ]
+    wanted = {
+        label: replace(config, people=40, rounds=2, examples=1)
+        for label, config in jobs(tmp_path)
+        if ("50,000" in label and "hog" in label) or label.startswith("sum, linear, 6")
+    }
     for _ in range(2):  # the second time finds all of them
-        people.run_jobs(wanted, small, tmp_path, [0], "cpu", np.inf)
+        people.run_jobs(wanted.items(), small, tmp_path, [0], "cpu")
     kept = read_records(tmp_path / people.FILE, people.PeopleRun)
-    assert len(kept) == len({run.key for run in kept}) > 8
-    assert {run.label for run in kept} <= {job.label for job in wanted}
+    assert len(kept) == len({run.label for run in kept}) > 8
+    assert {run.label for run in kept} <= wanted.keys()
     people_page.write(tmp_path, tmp_path / "docs")
     page = (tmp_path / "docs" / "person-level.md").read_text()
     assert all(people.sphere_label("hog", 50_000, e)[:6] in page for e in people.EPSILONS)

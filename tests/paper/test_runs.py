@@ -1,8 +1,7 @@
-"""Jobs are trained once, stop when the time is up, and go on where they stopped."""
+"""Jobs are trained once, and kept as they come."""
 
 import json
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,12 +10,11 @@ import jopeq
 from jopeq import scheme
 from jopeq.errors import DataError
 from jopeq.lab.training.config import TrainConfig
-from jopeq.lab.training.record import CHECKPOINT, ROUNDS
 from jopeq.lab.training.simulation import DivergedError, Simulation, train
 from jopeq.versions import NAMES
 from paper import runs
-from paper.kept_runs import Job, read, read_records, run_jobs
-from paper.runs import StoppableRunner, folder_name, shown
+from paper.kept_runs import Job, Run, read_records, run_jobs
+from paper.runs import run_job
 
 
 def small(**changes):
@@ -24,38 +22,42 @@ def small(**changes):
     return Job("raw", TrainConfig(**{**settings, "scheme": scheme("sdq", rate=2.0), **changes}))
 
 
-class Clock:
-    """``time.time`` that is past the deadline after so many looks."""
-
-    def __init__(self, looks):
-        self.looks = looks
-
-    def __call__(self):
-        self.looks -= 1
-        return 0.0 if self.looks >= 0 else 10.0
-
-
-def test_a_run_keeps_what_a_table_needs(tmp_path):
-    job = small(scheme=scheme("response", epsilon=4.0, rate=2.0), data="digits")
-    run = StoppableRunner(tmp_path)(job)
-    assert (run.label, run.rounds, len(run.validation)) == ("raw", 4, 4)
+def test_a_run_keeps_what_a_table_needs(monkeypatch):
+    runs.origin.cache_clear()
+    monkeypatch.setenv("JOPEQ_COMMIT", "abc1234")
+    run = run_job(small(scheme=scheme("response", epsilon=4.0, rate=2.0)))
+    runs.origin.cache_clear()
+    assert (run.label, run.rounds, len(run.validation), run.test) == ("raw", 4, 4, None)
+    assert (run.settings["commit"], bool(run.settings["machine"])) == ("abc1234", True)
     assert 3.99 < run.epsilon <= run.nominal == 4.0
     assert run.snr > 0
     assert run.bytes_per_client == pytest.approx(run.bits_per_parameter * 650 / 8)
     json.dumps(vars(run), allow_nan=False)
-    assert list(tmp_path.iterdir()) == []  # nothing is unfinished
-    public = StoppableRunner(tmp_path)(small())
-    assert public.test_accuracy == train(small().config).test_accuracy
+    assert run_job(small()).test_accuracy == train(small().config).test_accuracy
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "lr", "curves"),
+    [
+        ("mnist", "linear", 0.1, (True, False)),
+        ("mnist", "cnn", 0.1, (False, False)),
+        ("cifar10", "cifar-cnn", 0.1, (True, True)),
+        ("cifar10", "cifar-cnn", 0.01, (True, False)),
+    ],
+)
+def test_no_more_rounds_are_kept_than_are_shown(data, model, lr, curves):
+    result = train(small(rounds=1).config)
+    run = runs.kept(small(data=data, model=model, lr=lr), result, [0.5])
+    assert (bool(run.validation), bool(run.test)) == curves
 
 
 def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
     path, seen = tmp_path / "folder" / "runs.jsonl", []
     jobs = [small(seed=seed) for seed in range(3)]
     given = {"processes": 1, "progress": lambda *args: seen.append(args[:2])}
-    runner = StoppableRunner(tmp_path / "unfinished")
-    first = run_jobs(jobs[:2], path, runner, **given)
-    assert read(path) == first
-    every = run_jobs(jobs, path, runner, **given)
+    first = run_jobs(jobs[:2], path, run_job, **given)
+    assert read_records(path, Run) == first
+    every = run_jobs(jobs, path, run_job, **given)
     assert seen == [(1, 2), (2, 2), (3, 3)]  # only the new one was trained
     assert every[:2] == first
     assert [run.seed for run in every] == [0, 1, 2]
@@ -63,7 +65,7 @@ def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
 
 def test_settings_but_not_versions_make_another_run(tmp_path):
     path, job = tmp_path / "runs.jsonl", small(scheme="none")
-    (run,) = run_jobs([job], path, StoppableRunner(tmp_path / "unfinished"), processes=1)
+    (run,) = run_jobs([job], path, run_job, processes=1)
     told = {name: run.settings[name] for name in ("device", "tf32", "torch", "jopeq")}
     versions = {"torch": torch.__version__, "jopeq": jopeq.__version__}
     assert told == {"device": "cpu", "tf32": False, **versions}
@@ -72,50 +74,11 @@ def test_settings_but_not_versions_make_another_run(tmp_path):
     seen = []
     run_jobs([small(scheme="none", centered=True)], path, seen.append, processes=1)
     assert [one.config.centered for one in seen] == [True]
-    older = [
-        {n: v for n, v in run.settings.items() if n not in left} for left in (NAMES, ["centered"])
-    ]
-    for kept in (*older, {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"}):
+    older = {name: v for name, v in run.settings.items() if name not in (*NAMES, "centered")}
+    for kept in (older, {**run.settings, "jopeq": "0.0.1", "numpy": "9.9"}):
         path.write_text(json.dumps({**vars(run), "settings": kept}) + "\n")
         (found,) = run_jobs([job], path, pytest.fail, processes=1)
         assert found.settings == kept
-
-
-def test_kept_runs_tell_their_origin_and_no_more_rounds_than_are_shown(tmp_path, monkeypatch):
-    runs.origin.cache_clear()
-    monkeypatch.setenv("JOPEQ_COMMIT", "abc1234")
-    run = StoppableRunner(tmp_path)(small())
-    assert (run.settings["commit"], bool(run.settings["machine"])) == ("abc1234", True)
-    assert (len(run.validation), run.test) == (4, None)
-    runs.origin.cache_clear()
-    whole = replace(run, test=[0.5] * 4)
-    for data, model, lr, curves in (
-        ("mnist", "linear", 0.1, (True, False)),
-        ("mnist", "cnn", 0.1, (False, False)),
-        ("cifar10", "cifar-cnn", 0.1, (True, True)),
-        ("cifar10", "cifar-cnn", 0.01, (True, False)),
-    ):
-        kept = shown(replace(whole, data=data, model=model), small(lr=lr))
-        assert (kept.validation == whole.validation, kept.test == whole.test) == curves
-
-
-def test_a_stop_loses_nothing(tmp_path, monkeypatch):
-    runner = StoppableRunner(tmp_path, deadline=5.0)
-    monkeypatch.setattr(time, "time", Clock(2))  # at the start and after the first round
-    assert runner(small()) is None
-    mine = tmp_path / folder_name(small())
-    assert (mine / CHECKPOINT).exists()
-    assert len((mine / ROUNDS).read_text().splitlines()) == 2
-    monkeypatch.setattr(time, "time", Clock(1))  # at the start
-    assert runner(small()) is None
-    assert len((mine / ROUNDS).read_text().splitlines()) == 3
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    run = runner(small())
-    plain = StoppableRunner(tmp_path / "whole")(small())
-    assert (run.validation, run.test_accuracy, run.snr) == (
-        plain.validation, plain.test_accuracy, plain.snr
-    )  # fmt: skip
-    assert not mine.exists()
 
 
 def test_divergence_is_kept_with_its_reason_and_stops_no_other_run(tmp_path, monkeypatch):
@@ -128,9 +91,8 @@ def test_divergence_is_kept_with_its_reason_and_stops_no_other_run(tmp_path, mon
 
     monkeypatch.setattr(Simulation, "step", diverging)
     jobs = [small(seed=2), small(), small(seed=1)]
-    runner = StoppableRunner(tmp_path / "unfinished")
     with pytest.warns(RuntimeWarning, match="seed 2"):
-        run, other = run_jobs(jobs, path, runner, processes=1)
+        run, other = run_jobs(jobs, path, run_job, processes=1)
     assert run.diverged == "not finite in round 3"
     assert (run.rounds, len(run.validation)) == (4, 2)
     assert (other.seed, other.diverged) == (1, None)

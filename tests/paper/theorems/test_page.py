@@ -16,7 +16,6 @@ from paper.theorems.aggregation import FREE
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
 from paper.theorems.noise_share import BOUNDARY, _point
 from paper.theorems.total_error import resolution
-from paper.theory import PARTS, compute, read_theory
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,25 +35,6 @@ def test_the_kept_results_make_a_page_with_their_numbers_and_figures(tmp_path, k
         assert f"(figures/{name}.svg)" in text
         assert (page.parent / "figures" / f"{name}.svg").read_bytes() == b"drawn"
         assert (ROOT / "docs" / "figures" / f"{name}.svg").exists()
-
-
-def test_only_parts_that_are_missing_or_of_another_effort_are_computed(
-    quick_theory, tmp_path, monkeypatch, quick
-):
-    path, parts = quick_theory
-    assert read_theory(path) == parts
-    assert list(parts) == list(PARTS)
-    made = {name: lambda effort, name=name: {"made": name} for name in PARTS}
-    monkeypatch.setattr(theory, "PARTS", made)
-    assert compute(path, quick) == parts
-    assert not list(path.parent.glob("*.new"))
-    kept = read_theory(path)
-    del kept["noise_share"]
-    kept["dither"]["effort"]["samples"] = 1
-    (tmp_path / "theory.json").write_text(json.dumps(kept))
-    found = compute(tmp_path / "theory.json", quick)
-    assert [name for name in PARTS if "made" in found[name]] == ["dither", "noise_share"]
-    assert found["aggregation"] == parts["aggregation"]
 
 
 @pytest.mark.parametrize("broken", ["{", "[1]", '{"dither": 3}', "no densities"])
