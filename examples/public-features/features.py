@@ -56,9 +56,16 @@ def patients() -> Iterator[tuple[list[float], int]]:
         yield row, int(death == "dead")
 
 
+MAPS = {  # what a command names: the images, and their map
+    "scattering": ("mnist", scatter),
+    "fashion": ("fashion-mnist", scatter),
+    "imagenet": ("cifar10", embed),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("scattering", "imagenet", "flchain"))
+    parser.add_argument("kind", choices=(*MAPS, "flchain"))
     parser.add_argument("out")
     parser.add_argument("--data-dir")
     parser.add_argument("--device", default="cpu")
@@ -67,9 +74,7 @@ def main() -> None:
         rows, labels = map(np.array, zip(*patients(), strict=True))
         split = data.split(rows.astype(np.float32), labels)
     else:
-        name, compute = {"scattering": ("mnist", scatter), "imagenet": ("cifar10", embed)}[
-            given.kind
-        ]
+        name, compute = MAPS[given.kind]
         found = data.load(name, given.data_dir)
         with torch.inference_mode(), torch.autocast(given.device, enabled=given.device == "cuda"):
             rows = [

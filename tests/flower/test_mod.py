@@ -19,7 +19,8 @@ from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload
 
 SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
-LAYERS = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip="layers")
+
+
 EXACT = jopeq.scheme("none")
 MODEL = {
     "w": np.ones((3, 4), np.float32),
@@ -166,33 +167,14 @@ def test_auto_sends_what_the_model_trains(flower, caplog, model):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "config", "name"),
-    [
-        (JoPEQMod(), {"jopeq-scheme": "sdq", "jopeq-rate": 2.0}, b'"sdq"'),
-        (JoPEQMod(), {"jopeq-enabled": False}, None),
-        (JoPEQMod(SCHEME), {"jopeq-enabled": False}, b'"response"'),
-        (JoPEQMod(SCHEME), {"jopeq-scheme": "none"}, b'"response"'),
-        (JoPEQMod(SCHEME), {"jopeq-epsilon": 1}, b'"response"'),
-    ],
-)
-def test_code_wins_over_the_run_config(flower, chosen, config, name):
-    reply = answer(flower, chosen, context=flower.context(config))
-    if name is None:
-        assert reply.content["arrays"]["w"].stype == SType.NUMPY
-    else:
-        assert name in from_content(reply.content)
-
-
-@pytest.mark.parametrize(
     ("keywords", "words"),
     [
-        *(({name: ["w"]}, "scheme") for name in ("frozen", "metrics")),
-        ({"delta": 1e-5}, "budget"),
-        ({"ledger": "ledger.json"}, "budget"),
+        ({"scheme": None}, "scheme"),
+        ({"scheme": SCHEME, "delta": 1e-5}, "budget"),
+        ({"scheme": SCHEME, "ledger": "ledger.json"}, "budget"),
         *(({"scheme": SCHEME, name: "loss"}, name) for name in ("frozen", "metrics")),
         ({"scheme": SCHEME, "frozen": "auto"}, "model"),
         ({"scheme": SCHEME, "budget": -1.0}, "budget"),
-        ({"scheme": EXACT, "reply": {"c": "gradient"}}, "reply"),
         ({"scheme": jopeq.Response(epsilon=4.0, rate=2.0), "budget": 1.0}, "clip"),
     ],
 )
@@ -252,15 +234,11 @@ def test_metrics_of_a_private_reply_stay_unless_they_are_named(flower, caplog):
     assert "jopeq-metrics" in caplog.text
 
 
-RUN = {"jopeq-scheme": "response", "jopeq-epsilon": 4.0, "jopeq-rate": 2.0, "jopeq-clip": 0.1}
-
-
 def test_named_metrics_are_sent_alone(flower):
     key = {"jopeq-metrics": "num-examples"}
     for chosen, context in (
         (JoPEQMod(SCHEME, metrics=["num-examples"]), flower.context()),
-        (JoPEQMod(), flower.context({**RUN, **key})),
-        (JoPEQMod(), flower.context(RUN, key)),
+        (JoPEQMod(SCHEME), flower.context(node_config=key)),
     ):
         reply = answer(flower, chosen, context=context)
         assert dict(reply.content["metrics"]) == {"num-examples": 10}
@@ -357,16 +335,12 @@ def test_messages_at_once_share_one_budget(flower):
         assert sorted(pool.map(task, range(5))) == [False, True, True, True, True]
 
 
-def test_budget_and_ledger_of_the_node_then_the_budget_of_the_run(flower):
+def test_budget_and_ledger_of_the_node(flower):
     path = str(flower.ledger(1.5 * COST))
     own = {"jopeq-budget": 1.5 * COST, "jopeq-ledger": path}
-    for run, node in (
-        ({"jopeq-budget": 1.0, "jopeq-ledger": "/nowhere"}, own),
-        ({"jopeq-budget": 1.5 * COST}, {"jopeq-ledger": path}),
-    ):
-        context = flower.context({**RUN, **run}, node)
-        replies = [answer(flower, chosen, context=context) for chosen in (JoPEQMod(),) * 2]
-        assert replies[-1].has_error()
+    context = flower.context(node_config=own)
+    replies = [answer(flower, JoPEQMod(SCHEME), context=context) for _ in range(2)]
+    assert [reply.has_error() for reply in replies] == [False, True]
     assert jopeq.Ledger.load(path).rounds == 1
     in_code = JoPEQMod(SCHEME, budget=1.5 * COST)  # the app's budget, the node's file
     refused(answer(flower, in_code, context=flower.context(node_config={"jopeq-ledger": path})))
@@ -378,15 +352,15 @@ def ledgers(home):
 
 
 def test_a_budget_without_a_file_has_one_in_flowers_home_for_each_client(flower, tmp_path):
-    """By the node's own words: a node id is the server's, and so is the run's configuration."""
+    """By the node's own words: a node id is the server's."""
     home, node = tmp_path / "flower-home", {"jopeq-budget": 1.5 * COST}
-    for keywords, own, run in (
-        ({"budget": 1.5 * COST}, {"partition-id": 3}, {}),
-        ({}, {**node, "partition-id": 3, "jopeq-client": "ward-7"}, {}),
-        ({}, {}, {"jopeq-budget": 1.5 * COST, "jopeq-ledger": str(flower.ledger(1e9))}),
+    for keywords, own in (
+        ({"budget": 1.5 * COST}, {"partition-id": 3}),
+        ({}, {**node, "partition-id": 3, "jopeq-client": "ward-7"}),
+        ({}, node),
     ):
         for number, expected in ((7, None), (8, "budget-spent")):  # the node came back as 8
-            context = flower.context(run, own, number)
+            context = flower.context({}, own, number)
             reply = answer(flower, JoPEQMod(SCHEME, **keywords), context=context)
             assert refused(reply, expected) if expected else not reply.has_error()
     assert ledgers(home) == {"client": 1, "partition-3": 1, "ward-7": 1}
@@ -474,14 +448,6 @@ def test_the_charge_is_written_down_before_training(flower):
     assert seen == pytest.approx([13 * SCHEME.guarantee.epsilon] * len(MODEL))
 
 
-def test_a_ledger_keeps_to_one_scheme(flower, caplog):
-    chosen, path = charged(flower)
-    answer(flower, chosen)
-    other = JoPEQMod(jopeq.Response(epsilon=1, rate=2, clip=0.1), budget=1000.0, ledger=path)
-    refused(answer(flower, other, change=must_not_train), "budget")
-    assert "bound to scheme" in caplog.text
-
-
 # Beside other parts of Flower
 
 
@@ -507,35 +473,12 @@ def test_flowers_mods_for_privacy_work_behind_jopeqs(flower, kind):
     assert ("norm_bit" in reply.content["metrics"]) == (kind == "adaptive")
 
 
-def test_an_app_may_return_deltas_of_some_records(flower):
-    """FedSGD returns gradients under another name, SCAFFOLD a model and a change of its control."""
-    given = {"w": np.full(3, 2.0, np.float32)}
-    for reply_of, sent, expected in (
-        ("delta", {"gradient": 0.5}, {"w": 0.5}),
-        ({"c": "delta"}, {"arrays": 3.0, "c": 0.5}, {"arrays/w": 1.0, "c/w": 0.5}),
-    ):
-        control = flower.records(given, "c") if len(sent) > 1 else {}
-
-        def train(msg, _, sent=sent):
-            made = {key: flower.records({"w": np.full(3, v)}, key)[key] for key, v in sent.items()}
-            return Message(content=RecordDict(made), reply_to=msg)
-
-        app = app_of(train, JoPEQMod(EXACT, reply=reply_of))
-        reply = app(flower.train_message(given, **control), flower.context())
-        like = {name: np.zeros(3) for name in expected}
-        update = EXACT.decode(from_content(reply.content), like=like)
-        assert {name: value.tolist() for name, value in update.items()} == {
-            name: [value] * 3 for name, value in expected.items()
-        }
-
-
 # What is refused before training, and charged to nobody
 
 
 SMALL = jopeq.Sphere(epsilon=4.0, clip=1.0, max_entries=14)
-CLEAR = [{"jopeq-enabled": False}, {"jopeq-scheme": "sdq", "jopeq-rate": 4.0}]
-CLEAR += [{**RUN, "jopeq-clip": ""}]
-CLEAR += [{**RUN, "jopeq-clip": "", "jopeq-per": "tensor", "jopeq-center": True}]
+CLEAR = [jopeq.scheme("sdq", rate=4.0), jopeq.scheme("response", epsilon=4.0, rate=2.0)]
+CLEAR += [jopeq.scheme("response", epsilon=4.0, rate=2.0, per="tensor", center=True)]
 UNREADABLE = [Array("float32", (4,), SType.NUMPY, data) for data in (b"", b"garbage")]
 UNREADABLE += [Array("float32", (4,), "other", b""), Array(np.ones(2, np.complex64))]
 
@@ -543,25 +486,22 @@ UNREADABLE += [Array("float32", (4,), "other", b""), Array(np.ones(2, np.complex
 @pytest.mark.parametrize(
     ("chosen", "run", "node", "message", "code", "logged"),
     [
-        (JoPEQMod(), {}, {}, {}, "settings", "set jopeq-scheme"),
-        (JoPEQMod(), {**RUN, "jopeq-name": "x"}, {}, {}, "settings", "name"),
+        (JoPEQMod(SCHEME), {"jopeq-budget": 1e3}, {}, {}, "settings", "jopeq-budget"),
         (JoPEQMod(SCHEME), {}, {}, {"jopeq": offer(EXACT)}, "settings", SCHEME.spec),
         *(
-            (JoPEQMod(SCHEME), run, node, {}, "budget", "")
-            for run, node in (
-                ({}, {"jopeq-ledger": "ledger.json"}),
-                ({"jopeq-budget-delta": 1e-5, "jopeq-budget": ""}, {}),
-                ({"jopeq-budget": 1000}, {"jopeq-budget-delta": 1e-6}),
-                ({"jopeq-budget": 1000}, {"jopeq-client": "../ward"}),
+            (JoPEQMod(SCHEME), {}, node, {}, "budget", "")
+            for node in (
+                {"jopeq-ledger": "ledger.json"},
+                {"jopeq-budget-delta": 1e-5, "jopeq-budget": ""},
+                {"jopeq-budget": 1000, "jopeq-client": "../ward"},
             )
         ),
         *(
-            (chosen, run, node, {"kind": kind}, None, "")
-            for chosen, node in ((JoPEQMod(budget=1e9), {}), (JoPEQMod(), {"jopeq-budget": 1e9}))
-            for run, kind in (*((run, "train") for run in CLEAR), (CLEAR[0], "evaluate"))
+            (JoPEQMod(clear), {}, {"jopeq-budget": 1e9}, {"kind": kind}, None, "")
+            for clear, kind in (*((clear, "train") for clear in CLEAR), (CLEAR[1], "evaluate"))
         ),
         (JoPEQMod(SCHEME), {}, {}, {mod.SECAGG: ConfigRecord()}, "secagg", "JoPEQSumMod"),
-        (JoPEQMod(SMALL, budget=1e3), {}, {}, {}, "too-many-entries", "jopeq-max-entries"),
+        (JoPEQMod(SMALL, budget=1e3), {}, {}, {}, "too-many-entries", "max_entries"),
         *(
             (JoPEQMod(SCHEME, budget=1e3), {}, {}, {"more": record}, "model", "")
             for record in (ArrayRecord({"w": array}) for array in UNREADABLE)

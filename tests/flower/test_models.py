@@ -8,12 +8,10 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
-from jopeq.flower import JoPEQMod, JoPEQStrategy, RoundFailedError
-from jopeq.flower.payload import RECORD, from_content, to_record
+from jopeq.flower import JoPEQMod, JoPEQStrategy
+from jopeq.flower.payload import RECORD, from_content
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.settings import offer
-from jopeq.wire.entries import Entries
-from jopeq.wire.payload import open_payload
 
 PRIVATE = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
 NODES = range(1, 6)
@@ -60,53 +58,6 @@ def test_statistics_reach_the_server_and_stay_positive(flower):
     assert abs(mean - 3.0).mean() < 0.5 * np.sqrt(0.02)
     assert arrays["bn.num_batches_tracked"].numpy() == 7
     assert 0.05 < arrays["conv.weight"].numpy().mean() < 0.2  # twelve steps of 0.01
-
-
-def local(clip=0.05):
-    return jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip, statistics="local")
-
-
-def test_local_statistics_stay_and_come_back(flower):
-    scheme, path = local(), flower.ledger(1e6)
-    chosen, context = JoPEQMod(scheme, budget=1e6, ledger=path), flower.context()
-    reply = answer(flower, chosen, context)
-    assert open_payload(from_content(reply.content))[0].names == ("conv.weight",)
-    assert jopeq.Ledger.load(path).spent.epsilon == 360 * scheme.guarantee.epsilon
-    seen = {}
-    app = flower.trainer(lambda name, value: seen.setdefault(name, value), [chosen])
-    for kind in ("train", "evaluate"):
-        seen.clear()
-        app(flower.train_message(MODEL, kind=kind), context)
-        assert (seen["bn.running_var"] == np.float32(0.02)).all()
-        assert not seen["conv.weight"].any()  # the server's
-
-
-def test_local_statistics_that_diverged_do_not_come_back(flower):
-    chosen, context, seen = JoPEQMod(local()), flower.context(), {}
-    for variance in (0.5, np.nan, np.inf):
-
-        def train(name, value, variance=variance):
-            seen[name] = value
-            return np.full_like(value, variance) if name == "bn.running_var" else value
-
-        flower.trainer(train, [chosen])(flower.train_message(MODEL), context)
-    assert (seen["bn.running_var"] == 0.5).all()
-
-
-@pytest.mark.parametrize("clip", [0.05, "layers"])
-def test_no_client_moves_statistics_that_are_local(flower, clip):
-    scheme = local(clip)
-    strategy = JoPEQStrategy(FedAvg(min_train_nodes=1, min_available_nodes=1), scheme)
-    app = flower.trainer(lambda _, value: value, [JoPEQMod(scheme)])
-
-    def spoil(_, reply):
-        entries = Entries.of_state({"bn.running_var": np.ones(40, np.float32)})
-        payload, _ = scheme.codec.encode(entries, scheme.codec.limits(None))
-        reply.content["arrays"] = to_record(payload)
-        return reply
-
-    with pytest.raises(RoundFailedError, match="running_var"):
-        flower.Federation(strategy, {1: app}).round(1, model(), spoil)
 
 
 def test_the_log_tells_what_coding_did_and_the_reply_does_not(flower, caplog):

@@ -43,13 +43,6 @@ def test_one_record_keeps_its_names_and_several_are_told_apart(flower):
         Model(content(flower, **clash))
 
 
-def test_it_survives_an_app_that_empties_its_message(flower):
-    message = content(flower, arrays={"w": np.ones(2, np.float32)})
-    model = Model(message)
-    message["arrays"].clear()
-    assert model.values["w"].tolist() == [1, 1]
-
-
 @pytest.mark.parametrize("record", ["arrays", "renamed"])
 def test_what_a_reply_leaves_out_is_no_update(flower, record):
     before = Model(content(flower, arrays={"w": np.ones(2), "frozen": np.ones(2)}))

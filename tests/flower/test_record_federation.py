@@ -133,6 +133,50 @@ def main(grid, context):
 '''
 
 
+CARELESS = """
+import json
+from pathlib import Path
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+client = ClientApp()
+server = ServerApp()
+
+
+def answer(msg, context):
+    part, kind = context.node_config["part"], msg.metadata.message_type
+    Path(context.run_config["folder"], f"{kind}-{part}").touch()
+    content = {"arrays": ArrayRecord({"w": Array(np.full(3, 71.0))})}
+    content |= {"metrics": MetricRecord({"age": 71}), "config": ConfigRecord({"name": "Smith"})}
+    return Message(RecordDict(content), reply_to=msg)
+
+
+def fail(msg, context):
+    raise ValueError("Smith is 71")
+
+
+client.train()(answer)
+client.evaluate()(answer)
+client.query()(fail)
+
+
+@server.main()
+def main(grid, context):
+    told = {node: {} for node in grid.get_node_ids()}
+    for kind in ("train", "evaluate", "query"):
+        content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(3))})})
+        messages = [Message(content, dst_node_id=node, message_type=kind) for node in told]
+        for reply in grid.send_and_receive(messages, timeout=600):
+            found = reply.error.reason if reply.has_error() else sorted(reply.content)
+            told[reply.metadata.src_node_id][kind] = found
+    folder = Path(context.run_config["folder"])
+    (folder / "partial").write_text(json.dumps([*told.values()]))
+    (folder / "partial").rename(folder / "report.json")
+"""
+
+
 def add_nodes(federation, folder, parts, **options):
     for part in parts:
         config = (
@@ -151,6 +195,7 @@ def make_hospitals(folder, count):
 
 
 def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
+    """At last an app without the mod: from the guarded node, the last one, it sends nothing."""
     make_hospitals(tmp_path, 4)
     with deployment(tmp_path, app=APP.replace("**TERMS", f"**{TERMS}")) as federation:
         add_nodes(federation, tmp_path, range(4))
@@ -167,10 +212,21 @@ def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
         add_nodes(federation, tmp_path, (3,), guard=GUARD)
         federation.run()
         report = federation.report()
+        ledgers = [jopeq.Ledger.load(tmp_path / f"{part}.json") for part in range(4)]
+        (tmp_path / "app" / "digits" / "app.py").write_text(CARELESS)
+        federation.run()
+        told = federation.report()
+    guarded = [one for one in told if "[settings]" in one["train"]]
+    everything = ["arrays", "config", "metrics"]
+    assert [(one["evaluate"], one["query"]) for one in guarded] == [([], [])]
+    assert [one["evaluate"] for one in told if one not in guarded] == [everything] * 3
+    assert "Smith" not in json.dumps(guarded)
+    assert not (tmp_path / "train-3").exists()  # it was never loaded
+    assert (tmp_path / "evaluate-3").exists()
+    assert jopeq.Ledger.load(tmp_path / "3.json").rounds == ledgers[3].rounds
     assert report["hospitals"][:2] == [4, 3]
     assert set(report["hospitals"][2:]) <= {3, 4}
     assert report["largest"] > 1 / 8  # where weights start; steps of lr·z·C/batch leave it
-    ledgers = [jopeq.Ledger.load(tmp_path / f"{part}.json") for part in range(4)]
     most = max(ledgers, key=lambda ledger: ledger.rounds)
     assert most.rounds >= 5  # the survey, three rounds, and the attempt whose node was killed
     (asked, _), (trained, _) = most.runs.values()
@@ -186,62 +242,3 @@ def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     share = {key: one["3"] for key, one in answers["digit"]["proportions"].items()}
     assert abs(share["value"] - np.mean(digits == 3)) < 6 * share["error"] < 0.3
     assert report["bytes"] < 10 * report["dimension"] / 8 + 1000
-
-
-CARELESS = """
-import json
-from pathlib import Path
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-
-client = ClientApp()
-server = ServerApp()
-
-
-def answer(msg, context):
-    Path(context.run_config["folder"], f"app-{msg.metadata.message_type}").touch()
-    content = {"arrays": ArrayRecord({"w": Array(np.full(3, 71.0))})}
-    content |= {"metrics": MetricRecord({"age": 71}), "config": ConfigRecord({"name": "Smith"})}
-    return Message(RecordDict(content), reply_to=msg)
-
-
-def fail(msg, context):
-    raise ValueError("Smith is 71")
-
-
-client.train()(answer)
-client.evaluate()(answer)
-client.query()(fail)
-
-
-@server.main()
-def main(grid, context):
-    while not (nodes := list(grid.get_node_ids())):
-        pass
-    told = {}
-    for kind in ("train", "evaluate", "query"):
-        content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(3))})})
-        message = Message(content, dst_node_id=nodes[0], message_type=kind)
-        (reply,) = grid.send_and_receive([message], timeout=600)
-        told[kind] = reply.error.reason if reply.has_error() else sorted(reply.content)
-    folder = Path(context.run_config["folder"])
-    (folder / "partial").write_text(json.dumps(told))
-    (folder / "partial").rename(folder / "report.json")
-"""
-
-
-def test_an_app_without_the_mod_sends_nothing_from_a_guarded_node(tmp_path):
-    make_hospitals(tmp_path, 1)
-    with deployment(tmp_path, app=CARELESS) as federation:
-        add_nodes(federation, tmp_path, (0,), guard=GUARD)
-        federation.run()
-        report = federation.report()
-    assert "[settings]" in report["train"]
-    assert report["evaluate"] == []
-    assert report["query"] == []
-    assert not (tmp_path / "app-train").exists()  # it was never loaded
-    assert (tmp_path / "app-evaluate").exists()
-    assert "Smith" not in json.dumps(report)
-    assert jopeq.Ledger.load(tmp_path / "0.json").rounds == 0

@@ -317,6 +317,28 @@ def test_a_killed_server_goes_on(flower, tmp_path):
         second.start(hospitals.grid, num_rounds=13)
 
 
+def test_a_server_killed_amid_an_attempt_counts_it(flower, tmp_path, monkeypatch):
+    hospitals, file = Hospitals(flower, tmp_path), tmp_path / "run.pt"
+    hospitals.strategy(checkpoint=file).start(hospitals.grid, num_rounds=2)
+    pull = hospitals.grid.pull_messages
+
+    def die(numbers):
+        if hospitals.grid.kinds()[-1] == Kind.ATTEMPT:
+            raise SystemExit  # all have paid
+        return pull(numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hospitals.grid, "pull_messages", die)
+        with pytest.raises(SystemExit):
+            hospitals.strategy(checkpoint=file).start(hospitals.grid, num_rounds=3)
+    hospitals.grid.replies.clear()
+    second = hospitals.strategy(checkpoint=file)
+    second.start(hospitals.grid, num_rounds=3)
+    assert [report.server_round for report in second.reports] == [1, 2, 3]
+    assert set(hospitals.shares().values()) == {4}
+    assert second.epsilon == pytest.approx(spent(4))
+
+
 def test_a_run_ends_with_the_model_when_nobody_can_pay(flower, tmp_path):
     scheme = jopeq.RecordSum(**{**TERMS, "rounds": 2})
     hospitals = Hospitals(flower, tmp_path, scheme)
@@ -464,14 +486,6 @@ def test_what_a_hospital_refuses_before_it_reads_anything(flower, tmp_path, name
     assert {failure.made_by for failure in strategy.reports[0].failed} == {"RecordMod"}
     assert not hospitals.read
     assert set(hospitals.shares().values()) == {0}
-
-
-def test_limits_that_hold_are_no_obstacle(flower, tmp_path):
-    limits = {"jopeq-max-epsilon": 8, "jopeq-max-delta": 1e-5}
-    limits |= {"jopeq-max-rounds": 12, "jopeq-max-sampling": 0.5}
-    hospitals = Hospitals(flower, tmp_path, node=limits)
-    hospitals.strategy().start(hospitals.grid, num_rounds=1)
-    assert set(hospitals.shares().values()) == {1}
 
 
 def test_a_hostile_server_gets_one_answer_for_one_charge(flower, tmp_path):

@@ -7,6 +7,7 @@ from flwr.app import RecordDict
 import jopeq
 from jopeq.flower import JoPEQMod
 from jopeq.flower.payload import Model
+from jopeq.flower.refusals import read_failure
 from jopeq.flower.settings import (
     Settings,
     SettingsMismatchError,
@@ -14,38 +15,22 @@ from jopeq.flower.settings import (
     declared,
     matches,
     offer,
+    refuse_run_keys,
     warn_unused,
 )
 
-BASE = {"jopeq-scheme": "response", "jopeq-epsilon": 4, "jopeq-rate": 2.0}
+SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
 
 
-def test_run_config_names_the_scheme(caplog):
-    settings = Settings.from_config({**BASE, "jopeq-clip": 0.1, "num-server-rounds": 3})
-    assert settings == Settings(scheme=jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1))
-    paper = {"jopeq-scheme": "jopeq", "jopeq-lattice": "A2", "jopeq-paper-sensitivity": True}
-    scheme = Settings.from_config({**BASE, **paper, "jopeq-clip": ""}).scheme  # empty: not given
-    assert (scheme.lattice.name, scheme.paper_sensitivity, scheme.clip) == ("A2", True, None)
-    assert Settings.from_config({**BASE, "jopeq-enabled": False}) is None
-    # another scheme of the run leaves parameters of the app's scheme out
-    settings = Settings.from_config({**BASE, "jopeq-scheme": "sdq", "jopeq-clip": 0.1})
-    assert settings.scheme == jopeq.scheme("sdq", rate=2.0, clip=0.1)
-    assert "scheme 'sdq' has no jopeq-epsilon: left out" in caplog.text
-    assert Settings.from_config({**BASE, "jopeq-scheme": "none"}).scheme == jopeq.scheme("none")
-
-
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        ({"jopeq-enabled": "no"}, "jopeq-enabled"),
-        ({"jopeq-scheme": ""}, "jopeq-scheme"),
-        ({"jopeq-epsilom": 1.0}, "epsilom"),
-        ({"jopeq-clip": "adaptive"}, "clip"),
-    ],
-)
-def test_impossible_settings(extra, message):
-    with pytest.raises(ValueError, match=message):
-        Settings.from_config({**BASE, **extra})
+def test_the_run_chooses_nothing_of_jopeq(flower):
+    """A run's configuration comes from whoever starts the run: keys are refused."""
+    refuse_run_keys({"num-server-rounds": 3, "jopeq-clip": ""})  # empty: not given
+    with pytest.raises(ValueError, match="jopeq-epsilon"):
+        refuse_run_keys({"lr": 0.1, "jopeq-epsilon": 100.0})
+    app = flower.trainer(lambda _, value: value, [JoPEQMod(SCHEME)])
+    context = flower.context({"jopeq-enabled": False})
+    reply = app(flower.train_message({"w": np.ones(2)}), context)
+    assert read_failure(reply).code == "settings"
 
 
 def test_frozen_patterns_match_with_and_without_the_record_or_warn(flower, caplog):
@@ -55,17 +40,13 @@ def test_frozen_patterns_match_with_and_without_the_record_or_warn(flower, caplo
     model = Model(content)
 
     def left(patterns):
-        settings = Settings.from_config({**BASE, "jopeq-frozen": patterns})
-        warn_unused(model, settings.frozen)
-        return [
-            own
-            for record, own in model.places.values()
-            if not matches(record, own, settings.frozen)
-        ]
+        warn_unused(model, patterns)
+        places = model.places.values()
+        return [own for record, own in places if not matches(record, own, patterns)]
 
-    assert left("features.*, head.bias, a/b") == ["head.weight"]
+    assert left(["features.*", "head.bias", "a/b"]) == ["head.weight"]
     assert not caplog.records
-    assert left("head, feature.*, a/b") == list(arrays)
+    assert left(["head", "feature.*", "a/b"]) == list(arrays)
     assert [record.args for record in caplog.records] == [("head",), ("feature.*",)]
     chosen = JoPEQMod(jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1.0), frozen=["heads"])
     app = flower.trainer(lambda _, value: value, [chosen])
@@ -74,9 +55,8 @@ def test_frozen_patterns_match_with_and_without_the_record_or_warn(flower, caplo
 
 
 def test_metrics_that_are_let_through():
-    settings = Settings.from_config({**BASE, "jopeq-metrics": "num-examples = 600, loss"})
-    assert settings.metrics == {"num-examples": 600.0, "loss": None}
-    assert Settings.from_config(BASE).metrics == {}
+    assert declared("num-examples = 600, loss") == {"num-examples": 600.0, "loss": None}
+    assert Settings(scheme=SCHEME).metrics == {}
     for value in (None, "600", [600], float("nan"), float("inf")):
         with pytest.raises(ValueError, match="'n'"):
             declared({"n": value})
@@ -85,13 +65,10 @@ def test_metrics_that_are_let_through():
 def test_schemes_without_an_epsilon_are_not_private():
     for name, parameters in (("none", {}), ("sdq", {"rate": 2.0}), ("dq", {"rate": 2.0})):
         assert not Settings(scheme=jopeq.scheme(name, **parameters)).is_private
-    assert Settings.from_config(BASE).is_private
+    assert Settings(scheme=SCHEME).is_private
 
 
 # What the server offers each round
-
-
-SCHEME = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.1)
 
 
 def test_schemes_and_protocols_must_match_and_both_are_named():

@@ -15,11 +15,11 @@ from jopeq.flower.wrapper import array_bytes
 from tests.flower.test_strategy import (
     EXACT,
     MAKERS,
+    NODES,
     SCHEME,
     coded,
     federation,
     minimum,
-    moving,
     record,
     start,
     train,
@@ -177,7 +177,8 @@ def test_every_tensor_gets_a_clip_that_follows_it_also_after_a_restart(flower):
         return value + rng.normal(0, size[name], value.shape).astype(value.dtype)
 
     strategy, again = (JoPEQStrategy(FedAvg(**minimum(7)), scheme) for _ in range(2))
-    clients = moving(flower, strategy, JoPEQMod(scheme), change)
+    trainer = flower.trainer(change, [JoPEQMod(scheme)])
+    clients = flower.Federation(strategy, dict.fromkeys(NODES, trainer))
     arrays = record(**{name: np.zeros(2000, np.float32) for name in size})
     for number in range(1, 9):
         if number == 5:

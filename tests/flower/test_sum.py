@@ -20,12 +20,10 @@ from flwr.serverapp.strategy import FedAvg
 import jopeq
 from jopeq import Ledger
 from jopeq.analysis.learning import judge
-from jopeq.errors import ProtocolError
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.sum_mod import RECORD
 from jopeq.random.streams import PrivateStream
-from jopeq.secure import Server
 from jopeq.secure.messages import Kind, Terms, kind_of
 from jopeq.sums import secure_sum
 
@@ -237,27 +235,6 @@ def test_a_run_goes_on_after_a_restart(flower, tmp_path, caplog):
     other = JoPEQSumStrategy(quiet(), Plain(clip=2.0))
     with pytest.raises(ValueError, match="scheme"):
         other.load_state_dict(state)
-
-
-def test_a_failure_of_the_protocol_names_the_culprit_and_does_not_end_the_run(
-    flower, tmp_path, caplog, monkeypatch
-):
-    total = Server.total
-
-    def spoiled(self, replies):
-        if not failed:
-            failed.append(error := ProtocolError("the shares do not fit together"))
-            error.clients = (22,)
-            raise error
-        return total(self, replies)
-
-    failed = []
-    monkeypatch.setattr(Server, "total", spoiled)
-    cohort = Cohort(flower, tmp_path, inner=FedAvg(min_train_nodes=4, min_available_nodes=4))
-    assert cohort.round(1)[0] is None
-    assert "22" in next(o.getMessage() for o in caplog.records if o.levelname == "ERROR")
-    cohort.round(2)
-    cohort.change([CHANGES[node] for node in NODES if node != 22])
 
 
 def test_whoever_sends_garbage_is_named_and_left_out_of_the_next_round(flower, tmp_path, caplog):

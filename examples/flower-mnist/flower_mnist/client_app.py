@@ -10,7 +10,7 @@ from jopeq.flower import JoPEQMod
 
 # The metrics below stay on the client as long as the scheme is private: jopeq-metrics of the node
 # declares the metrics that are sent in the clear.
-app = ClientApp(mods=[JoPEQMod()])
+app = ClientApp(mods=[JoPEQMod(task.scheme)])
 
 
 @app.train()

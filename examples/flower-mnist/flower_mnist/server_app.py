@@ -20,7 +20,7 @@ def main(grid: Grid, context: Context) -> None:
     """All rounds, with the test accuracy after each."""
     nodes = int(context.run_config["min-nodes"])
     averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
-    strategy = JoPEQStrategy(averaging, run_config=context.run_config)
+    strategy = JoPEQStrategy(averaging, task.scheme)
     result = strategy.start(
         grid,
         initial_arrays=ArrayRecord(task.new_model().state_dict()),

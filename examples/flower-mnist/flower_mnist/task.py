@@ -1,4 +1,4 @@
-"""Model, data and training: nothing here knows of Flower or of jopeq's coding."""
+"""Model, data and training, and the scheme that both ends use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+import jopeq
 from jopeq.lab.training import data, models
 from jopeq.lab.training.metrics import evaluate
 from jopeq.lab.training.partition import partition
+
+scheme = jopeq.Response(epsilon=4.0, rate=2.0, clip=0.05)
 
 
 @cache

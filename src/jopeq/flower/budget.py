@@ -16,8 +16,8 @@ from flwr.common.logger import log
 
 from jopeq.errors import BudgetExceededError
 from jopeq.files import alone, own_folder
-from jopeq.flower.settings import Settings, read
-from jopeq.ledger import Ledger, check_clip_is_public
+from jopeq.flower.settings import read
+from jopeq.ledger import Ledger
 
 MARK = "jopeq-ledger"
 """Key of the record in Flower's state that holds the rounds which the ledger's file must know."""
@@ -62,10 +62,6 @@ class Budget:
             return Path(self.path).resolve()
         home = Path(os.environ.get("FLWR_HOME") or "~/.flwr").expanduser()
         return own_folder(home / "jopeq" / "ledgers") / f"{self.client}.json"
-
-    def check(self, settings: Settings) -> None:
-        """Raise ``ValueError`` if this budget could not cover all that these settings send."""
-        check_clip_is_public(settings.scheme)
 
     @contextmanager
     def opened(self, state: RecordDict) -> Iterator[Ledger]:
@@ -159,19 +155,11 @@ def client_name(config: Mapping[str, Any]) -> str:
     return name
 
 
-def budget_from(node: Mapping[str, object], run: Mapping[str, object]) -> Budget | None:
-    """The node's budget or else the run's, each with its own δ; the file is the node's alone."""
-    given = node if "budget" in node else run
-    if given is run and float(str(node.get("budget-delta", 0.0))) != 0.0:
-        raise ValueError(
-            "jopeq-budget-delta of a node goes with a budget of its own: set jopeq-budget there too"
-        )
-    delta = float(str(given.get("budget-delta", 0.0)))
-    path = node.get("ledger")
-    if "ledger" in run:
-        log(WARNING, "JoPEQMod: jopeq-ledger is ignored in the run's configuration: set the node's")
-    if "budget" in given:
-        epsilon = float(str(given["budget"]))
+def budget_from(node: Mapping[str, object]) -> Budget | None:
+    """The budget of a node's configuration, if it has one."""
+    delta, path = float(str(node.get("budget-delta", 0.0))), node.get("ledger")
+    if "budget" in node:
+        epsilon = float(str(node["budget"]))
         return Budget(epsilon=epsilon, delta=delta, path=None if path is None else str(path))
     if delta != 0.0 or path is not None:
         raise ValueError("jopeq-budget-delta and jopeq-ledger need jopeq-budget: set it too")

@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from logging import ERROR, INFO, WARNING
 from typing import Any
 
@@ -87,6 +87,9 @@ class CircleGrid:
         """The last round in numbers."""
         self.beside: list[CircleGrid] = []
         """Circles of the same run, whose shares ε counts too."""
+        self.keep: Callable[[], object] = lambda: None
+        """Called when shares were counted, before their messages leave: a server that is killed
+        meanwhile must remember them."""
         self._shares: Counter[str] = Counter()  # charged to each identity
         self._refusing: dict[int, Failure] = {}  # nodes that will not take part, and why
         self._slowest = 0.0
@@ -221,10 +224,13 @@ class CircleGrid:
     def _count_shares(self, sent: Mapping[int, bytes]) -> None:
         """What this exchange will cost those who answer it."""
         attempt = self.server.attempt
+        before = self._shares.total()
         if self._task.scheme.dropouts == "recover":
             self._shares["all"] += self.server.is_training
         elif attempt is not None and Kind.ATTEMPT in map(kind_of, sent.values()):
             self._shares.update(entry.identity.hex() for entry in attempt.entries)
+        if self._shares.total() > before:
+            self.keep()
 
     def _note_failure(self, failure: Failure, report: RoundReport) -> None:
         report.failed.append(failure)

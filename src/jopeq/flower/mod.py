@@ -19,32 +19,27 @@ from jopeq.flower.payload import (
     RECORD,
     Model,
     Values,
-    keep_statistics,
     own_content,
-    restore_statistics,
     to_record,
     update_between,
     whole_update,
 )
 from jopeq.flower.refusals import RefusedError, refusing
 from jopeq.flower.settings import (
-    Forms,
     Metrics,
     Settings,
     agree,
-    check_forms,
     declared,
     frozen_names,
-    is_delta,
     matches,
     read,
-    start_deltas,
+    refuse_run_keys,
     warn_unused,
 )
+from jopeq.ledger import check_clip_is_public
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts
 from jopeq.wire.entries import Entries
-from jopeq.wire.scaling import is_statistic
 
 ClientAppCallable = Callable[[Message, Context], Message]
 
@@ -61,9 +56,8 @@ class JoPEQMod:
 
     The mod forms the update, trained minus received, from all float arrays of all array records.
     Integer and boolean arrays are not sent: the server keeps its own. Running statistics of
-    normalisation layers are sent in coordinates of their own (``jopeq.state_update``), or with a
-    scheme of ``statistics="local"`` stay here and replace the server's in every message. Put the
-    mod first, before mods that change arrays: the first mod is the last to see the reply.
+    normalisation layers are sent in coordinates of their own (``jopeq.state_update``). Put the mod
+    first, before mods that change arrays: the first mod is the last to see the reply.
 
     The client's log has the bytes and the clipped share of every reply.
 
@@ -88,37 +82,32 @@ class JoPEQMod:
 
     Parameters
     ----------
-    scheme : Optional[Scheme] (default: None)
-        From ``jopeq.scheme``. If None, the ``jopeq-…`` keys of the run configuration decide. The
-        run configuration cannot change or turn off a scheme that is given here.
+    scheme : Scheme
+        From ``jopeq.scheme``, given here: the run's configuration comes from whoever starts the
+        run, and must not choose ε.
     budget : Optional[float] (default: None)
         Largest ε of this client, all rounds together; beyond it, error replies. If None,
-        ``jopeq-budget`` of the node's configuration, or else of the run's. A budget needs a scheme
-        with a clip.
+        ``jopeq-budget`` of the node's configuration. A budget needs a scheme with a clip.
     delta : float (default: 0.0)
         The δ at which the budget is stated (``jopeq-budget-delta``).
     ledger : Optional[path] (default: None)
         The ledger's file, made once by ``jopeq ledger init``. If None, ``jopeq-ledger`` of the
-        node's configuration (the run's is ignored), or else a file in Flower's home of the node,
-        made on first use.
+        node's configuration, or else a file in Flower's home of the node, made on first use.
     frozen : Iterable[str] or "auto" (default: ())
-        Patterns of array names that are never sent; with ``scheme`` only. "auto" sends what
-        ``model`` trains (``requires_grad``).
+        Patterns of array names that are never sent. "auto" sends what ``model`` trains
+        (``requires_grad``).
     model : Optional[Module or callable] (default: None)
         For "auto": the app's PyTorch module, or what makes it.
     metrics : Iterable[str] or Mapping[str, float] (default: ())
         Metrics that a private scheme sends in the clear, single numbers that no ε covers. A mapping
         (``{"num-examples": 600}``) declares constants, which are sent whatever the app returns. A
-        list of names sends the app's values, which can show that training failed. With ``scheme``
-        only; ``jopeq-metrics`` of the node's configuration replaces it.
-    reply : str or Mapping[str, str] (default: "model")
-        What the app returns: the trained "model", or its "delta" to the received one, as FedSGD's
-        gradients. A mapping tells array records apart: ``{"control": "delta"}`` for SCAFFOLD.
+        list of names sends the app's values, which can show that training failed.
+        ``jopeq-metrics`` of the node's configuration replaces it.
     """
 
     def __init__(
         self,
-        scheme: Scheme | None = None,
+        scheme: Scheme,
         *,
         budget: float | None = None,
         delta: float = 0.0,
@@ -126,44 +115,35 @@ class JoPEQMod:
         frozen: Iterable[str] = (),
         model: Any = None,
         metrics: Iterable[str] | Mapping[str, float] = (),
-        reply: Forms = "model",
     ) -> None:
         if isinstance(metrics, str):
             raise ValueError(f"metrics must be a list of names, got {metrics!r}: use [{metrics!r}]")
-        patterns, allowed = frozen_names(frozen, model), declared(metrics)
-        if scheme is None and (patterns or allowed):
-            raise ValueError("frozen and metrics need scheme: give it too")
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
-        self._settings = None
-        if scheme is not None:
-            self._settings = Settings(scheme=scheme, frozen=patterns, metrics=allowed)
+        self._settings = Settings(
+            scheme=scheme, frozen=frozen_names(frozen, model), metrics=declared(metrics)
+        )
         self._budget = None
         if budget is not None:
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
-            if self._settings is not None:
-                self._budget.check(self._settings)
-        self._reply = check_forms(reply)
+            check_clip_is_public(scheme)
         self._has_warned = False
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Let the app train, then replace the arrays of its reply by the payload."""
         try:
             settings, budget = self._configured(ctxt)
-            if settings is None:
-                return call_next(msg, ctxt)
             with refusing("model"):
                 msg.content = own_content(msg)
                 if SECAGG in msg.content.config_records:
                     raise RefusedError("secagg")
-                restore_statistics(msg.content, ctxt.state)
             if not is_train(msg):
                 _offered(msg)
                 if not settings.is_private:
                     return call_next(msg, ctxt)
                 warn, self._has_warned = not self._has_warned, True
                 return other_reply(msg, ctxt, call_next, warn=warn)
-            task = _prepared(msg, ctxt, settings, budget, self._reply)
+            task = _prepared(msg, ctxt, settings, budget)
             if settings.is_private:
                 return _private_reply(msg, ctxt, call_next, task)
         except RefusedError as refused:
@@ -172,35 +152,25 @@ class JoPEQMod:
         if reply.has_error():
             return reply
         try:
-            reply.content = _public_content(reply.content, ctxt, task)
+            reply.content = _public_content(reply.content, task)
         except (JoPEQError, ValueError, TypeError) as error:
             # the scheme has no ε, so the server may read why
             return RefusedError("encoding", str(error)).reply(msg, self)
         return reply
 
-    def _configured(self, context: Context) -> tuple[Settings | None, Budget | None]:
-        """Settings and budget of this client; settings are None where the run turns jopeq off."""
+    def _configured(self, context: Context) -> tuple[Settings, Budget | None]:
+        """Settings and budget of this client, as its node's configuration completes them."""
+        node, settings = read(context.node_config), self._settings
         with refusing("budget"):
-            budget, is_own = self._budget, True
-            node, run = read(context.node_config), read(context.run_config)
-            if budget is None:
-                is_own = "budget" in node or "ledger" in node
-                budget = budget_from(node, run)
+            budget = self._budget or budget_from(node)
             if budget is not None:
                 budget = budget.of_node(context.node_config)
         with refusing("settings"):
-            settings = self._settings or Settings.from_config(context.run_config)
-            if settings is None:
-                if budget is not None and is_own:
-                    raise ValueError(
-                        "jopeq-enabled=false of the run would send updates in the clear, and this "
-                        "client has a budget: leave jopeq on, or remove the budget"
-                    )
-                return None, None
+            refuse_run_keys(context.run_config)
             if "metrics" in node:
                 settings = replace(settings, metrics=declared(node["metrics"]))
             if budget is not None:
-                budget.check(settings)
+                check_clip_is_public(settings.scheme)
         return settings, budget
 
 
@@ -226,11 +196,6 @@ class _Task:
         content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
         _describe(self.scheme, counted)
 
-    def keep(self, returned: RecordDict, context: Context) -> None:
-        """Remember the running statistics that stay here."""
-        if self.scheme.statistics == "local":
-            keep_statistics(self.model, returned, context.state)
-
 
 def _describe(scheme: Scheme, counted: Counts) -> None:
     """Log what coding did to this update. Nothing of it leaves the client."""
@@ -244,22 +209,17 @@ def _describe(scheme: Scheme, counted: Counts) -> None:
         log(WARNING, remedy, scheme.clip)
 
 
-def _prepared(
-    msg: Message, context: Context, settings: Settings, budget: Budget | None, reply: Forms
-) -> _Task:
+def _prepared(msg: Message, context: Context, settings: Settings, budget: Budget | None) -> _Task:
     """All that encoding the reply will need, checked and paid for."""
     offered = _offered(msg)
     with refusing("settings"):
         scheme = agree(settings, offered)
     with refusing("model"):
-        model = start_deltas(Model(msg.content), reply)
+        model = Model(msg.content)
         warn_unused(model, settings.frozen)
-        sent = [name for name in model.floats if scheme.sends(name)]
         if scheme.per == "layers" and offered is not None and "clips" in offered:
-            scheme = scheme.with_clips(_clips(offered["clips"], sent))
-        names = [n for n in sent if not matches(*model.places[n], settings.frozen)]
-        # a difference of running statistics is no update of theirs
-        names = [n for n in names if not (is_statistic(n) and is_delta(reply, model.places[n][0]))]
+            scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
+        names = [n for n in model.floats if not matches(*model.places[n], settings.frozen)]
         if settings.is_private:  # names, types and shapes tell whether the update can be encoded
             Entries.of_state({name: model.floats[name] for name in names})
     task = _Task(model, settings, scheme, names)
@@ -328,7 +288,6 @@ def _private_reply(
     msg: Message, context: Context, call_next: ClientAppCallable, task: _Task
 ) -> Message:
     returned = app_content(msg, context, call_next)
-    task.keep(returned, context)
     for content in (returned, RecordDict()):  # the second stands for an update of 0
         try:
             return Message(_private_content(content, context, task), reply_to=msg)
@@ -387,9 +346,8 @@ def let_through(returned: RecordDict, allowed: Metrics, context: Context) -> Met
     return result
 
 
-def _public_content(content: RecordDict, context: Context, task: _Task) -> RecordDict:
+def _public_content(content: RecordDict, task: _Task) -> RecordDict:
     """The content of a reply without privacy: all its records, with the payload for the arrays."""
-    task.keep(content, context)
     arrays = content.array_records
     result = RecordDict({key: record for key, record in content.items() if key not in arrays})
     if RECORD in result:

@@ -7,7 +7,6 @@ stops with a TypeError. Plain bytes it would average as if they were weights.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import cached_property
 from logging import WARNING
 from typing import Any
@@ -180,38 +179,6 @@ def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict
             log(WARNING, "JoPEQ: array %r counts as unchanged: %s", name, why)
             update[name] = np.zeros(value.shape, np.float32)
     return update
-
-
-# Running statistics that stay on the client: its own replace the server's, which never move
-
-_STATISTICS = "jopeq-statistics"
-
-
-def keep_statistics(before: Model, after: RecordDict, state: RecordDict) -> None:
-    """Remember the running statistics of a trained model in Flower's state.
-
-    Those that are not finite stay as they were: training that diverged once must not spoil the
-    model of every later round.
-    """
-    returned, _ = _returned(before, after)
-    kept = state.array_records.get(_STATISTICS, ArrayRecord())
-    own = {name: array for name, array in kept.items() if name in before.places}
-    for name, array in returned.items():
-        with suppress(Exception):  # an app may return any bytes as an array
-            if is_statistic(name) and np.isfinite(array.numpy()).all():
-                own[name] = array
-    if own:
-        state[_STATISTICS] = ArrayRecord(own)
-
-
-def restore_statistics(content: RecordDict, state: RecordDict) -> None:
-    """Put the remembered statistics into the model of a message."""
-    own = state.array_records.get(_STATISTICS, ArrayRecord())
-    model = Model(content) if own else None
-    for flat, array in own.items():
-        place = None if model is None else model.places.get(flat)
-        if place is not None and model is not None and model.array(flat).shape == array.shape:
-            content.array_records[place[0]][place[1]] = array
 
 
 def _returned(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[str]]:

@@ -74,8 +74,8 @@ class RecordStrategy(Strategy):
         Seconds that an attempt waits for replies. By default three times the slowest attempt that
         succeeded, 30 at least; 600 for the first.
     checkpoint : Optional[path] (default: None)
-        File of model, optimizer, schedule and protocol, written after each round. If there is one,
-        ``start`` goes on from it.
+        File of model, optimizer, schedule and protocol, written before each attempt leaves and
+        after each round. If there is one, ``start`` goes on from it.
     table : Optional[path] (default: None)
         CSV file that gets a row a round.
     writer : Optional[SummaryWriter] (default: None)
@@ -126,11 +126,13 @@ class RecordStrategy(Strategy):
             deadline=deadline,
         )
         self._circle = circle(Task(scheme, self.dimension, run), name="RecordStrategy")
+        self._circle.keep = self._save
         self._evaluation: CircleGrid | None = None
         if scheme.evaluations:
             task = Task.of_evaluation(scheme.evaluation, run)
             self._evaluation = circle(task, name="RecordStrategy: evaluation")
             self._circle.beside, self._evaluation.beside = [self._evaluation], [self._circle]
+            self._evaluation.keep = self._save
         self._every = evaluate_every or max(1, scheme.rounds // max(1, scheme.evaluations))
         self._largest_loss, self._found = check_largest_loss(largest_loss), dict[str, float]()
         self._mean: NDArray[np.float64] | None = None
@@ -325,6 +327,7 @@ class RecordStrategy(Strategy):
             "reports": [
                 {**asdict(report), "failed": [tuple(one) for one in report.failed]}
                 for report in self.reports
+                if report.server_round <= self._done
             ],
         }
 

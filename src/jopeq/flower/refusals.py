@@ -27,7 +27,7 @@ SENTENCES = {
     "model": "the server's model cannot be used (see this node's log)",
     "message-type": "messages of this type are not answered",
     "too-many-entries": "the model has more entries than max_entries of the scheme allows: raise "
-    "jopeq-max-entries on both ends, or freeze arrays",
+    "max_entries on both ends, or freeze arrays",
     "secagg": "Flower's SecAgg+ adds integers up and cannot carry payloads: use JoPEQSumMod and "
     "JoPEQSumStrategy",
     "protocol": "a message of the secure sum was refused (see this node's log)",

@@ -1,4 +1,4 @@
-"""The settings of both ends, from code or from Flower's configuration (keys ``jopeq-…``).
+"""The settings of both ends, from code and from a node's configuration (keys ``jopeq-…``).
 
 The server offers its settings with each train message, and the client checks that both ends agree.
 """
@@ -12,25 +12,18 @@ from fnmatch import fnmatchcase
 from logging import WARNING
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord
 from flwr.common.logger import log
 
 from jopeq.errors import JoPEQError
 from jopeq.flower.payload import Model
-from jopeq.registry import SCHEMES, parameters_of, scheme
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.model import find_frozen
 
 Metrics = Mapping[str, "float | None"]
 """Metrics that leave a client: a declared constant, or None for the app's own value."""
 
-Forms = str | Mapping[str, str]
-"""What array records hold: a "model" or a "delta", all alike or by name (others: a model)."""
-
 PREFIX = "jopeq-"
-# Every other key that starts with the prefix is a parameter of the scheme.
-_OWN = ("enabled", "scheme", "budget", "budget-delta", "ledger", "frozen", "metrics")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,61 +41,14 @@ class Settings:
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, Scheme):
             raise ValueError(
-                f"scheme must be made by jopeq.scheme(...), got {self.scheme!r}: "
-                "or leave it out and set jopeq-scheme in the run configuration; a SecureSum goes "
+                f"scheme must be made by jopeq.scheme(...), got {self.scheme!r}: a SecureSum goes "
                 "with JoPEQSumMod and JoPEQSumStrategy"
             )
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Settings | None:
-        """The settings in a run configuration; None if it turns jopeq off.
-
-        Keys are ``jopeq-scheme`` and the scheme's parameters; an empty text counts as not given.
-
-        >>> settings = Settings.from_config(
-        ...     {"jopeq-scheme": "response", "jopeq-epsilon": 4, "jopeq-rate": 2, "lr": 0.1}
-        ... )
-        >>> settings.scheme.epsilon, settings.scheme.rate
-        (4.0, 2.0)
-        """
-        given = read(config)
-        is_enabled = given.get("enabled", True)
-        if not isinstance(is_enabled, bool):
-            raise ValueError(f"jopeq-enabled must be true or false, got {is_enabled!r}")
-        if not is_enabled:
-            return None
-        own = {name: given.pop(name) for name in _OWN if name in given}
-        if "scheme" not in own:
-            raise ValueError(
-                "no scheme is set: pass one in code, or set jopeq-scheme in the run configuration "
-                "(jopeq-enabled=false turns jopeq off)"
-            )
-        parameters = {name.replace("-", "_"): value for name, value in given.items()}
-        return cls(
-            scheme=scheme(str(own["scheme"]), **_taken(str(own["scheme"]), parameters)),
-            frozen=_listed(own.get("frozen", "")),
-            metrics=declared(own.get("metrics", "")),
-        )
 
     @property
     def is_private(self) -> bool:
         """Whether the scheme names an ε: then nothing but the payload may tell about the data."""
         return self.scheme.is_private
-
-
-def _taken(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that this scheme takes.
-
-    ``flwr run --run-config "jopeq-scheme='sdq'"`` leaves the app's ``jopeq-epsilon`` in place:
-    parameters of other schemes are left out with a warning, all others are the scheme's to refuse.
-    """
-    known = {key for kind in SCHEMES for key in parameters_of(kind)}
-    mine = parameters_of(name) if name in SCHEMES else tuple(parameters)
-    left = [key for key in parameters if key in known and key not in mine]
-    if left:
-        keys = ", ".join(f"{PREFIX}{key.replace('_', '-')}" for key in left)
-        log(WARNING, "JoPEQ: scheme %r has no %s: left out", name, keys)
-    return {key: value for key, value in parameters.items() if key not in left}
 
 
 def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
@@ -161,6 +107,16 @@ def declared(metrics: str | Iterable[str] | Mapping[str, float]) -> Metrics:
     return given
 
 
+def refuse_run_keys(config: Mapping[str, Any]) -> None:
+    """Refuse ``jopeq-…`` keys of a run: whoever starts the run must not choose ε."""
+    if given := read(config):
+        raise ValueError(
+            f"the run's configuration sets {PREFIX}{next(iter(given))}, and nothing of jopeq is "
+            "read there: give the scheme in code, budget and ledger in code or the node's "
+            "configuration"
+        )
+
+
 def _listed(texts: Any) -> tuple[str, ...]:
     return tuple(filter(None, (text.strip() for text in str(texts).split(","))))
 
@@ -211,30 +167,3 @@ def agree(mine: Settings, offered: ConfigRecord | None) -> Scheme:
             "nothing was sent"
         )
     return scheme
-
-
-# Models and deltas
-
-
-def check_forms(reply: Forms) -> Forms:
-    """``reply`` as given; ``ValueError`` unless it says "model" or "delta"."""
-    forms = reply.values() if isinstance(reply, Mapping) else (reply,)
-    for form in forms:
-        if form not in ("model", "delta"):
-            raise ValueError(
-                f"reply must be 'model', 'delta' or a mapping of record names to them, got {form!r}"
-            )
-    return reply
-
-
-def is_delta(reply: Forms, record: str) -> bool:
-    """Whether this array record holds a delta."""
-    return (reply.get(record, "model") if isinstance(reply, Mapping) else reply) == "delta"
-
-
-def start_deltas(model: Model, reply: Forms) -> Model:
-    """The model that updates start from: 0 where a record holds deltas, which are the updates."""
-    for name, value in model.floats.items() if reply != "model" else ():
-        if is_delta(reply, model.places[name][0]):
-            model.floats[name] = np.zeros_like(value)
-    return model

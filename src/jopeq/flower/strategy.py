@@ -31,7 +31,7 @@ from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
 from jopeq.flower.payload import RECORD, Model, Values, from_content, moved, widened
 from jopeq.flower.screening import bad_metrics, drop_uneven_lists, too_far, weigh, weights_of
-from jopeq.flower.settings import Forms, Settings, check_forms, is_delta, offer, start_deltas
+from jopeq.flower.settings import Settings, offer
 from jopeq.flower.wrapper import RoundReport, Wrapper, prepare_kernels, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes.aggregate import weighted_sum
@@ -39,7 +39,6 @@ from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
 
 _CLIENTS = 8  # whose updates move the clips of tensors
-_AT_THE_CLIP = 0.7  # of the largest norm; Gaussian entries clipped at 1.5 deviations reach 0.6
 
 
 class JoPEQStrategy(Wrapper):
@@ -63,14 +62,8 @@ class JoPEQStrategy(Wrapper):
     ----------
     inner : Strategy
         Samples the clients and aggregates.
-    scheme : Optional[Scheme] (default: None)
-        From ``jopeq.scheme``. If None, ``run_config`` decides.
-    run_config : Optional[Mapping] (default: None)
-        ``context.run_config`` of the ServerApp, for the ``jopeq-…`` keys.
-    reply : str or Mapping[str, str] (default: "model")
-        What ``inner`` reads of a client: its "model", or its "delta" alone (trained minus
-        received), for strategies such as FedSGD. A mapping tells array records apart:
-        ``{"control": "delta"}`` for SCAFFOLD.
+    scheme : Scheme
+        From ``jopeq.scheme``: the clients' own, or they refuse.
     delta : float (default: 0.0)
         The δ at which ``jopeq-epsilon`` is stated.
     max_weight_ratio : float (default: 10.0)
@@ -85,28 +78,20 @@ class JoPEQStrategy(Wrapper):
     def __init__(
         self,
         inner: Strategy,
-        scheme: Scheme | None = None,
+        scheme: Scheme,
         *,
-        run_config: Mapping[str, Any] | None = None,
-        reply: Forms = "model",
         delta: float = 0.0,
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
     ) -> None:
-        if scheme is None and run_config is None:
-            raise ValueError("give scheme, or run_config=context.run_config that names one")
-        self._settings = (
-            Settings.from_config(run_config or {}) if scheme is None else Settings(scheme=scheme)
-        )
-        super().__init__(inner, None if self._settings is None else self._settings.scheme)
+        super().__init__(inner, Settings(scheme=scheme).scheme)
         ratios = {"max_weight_ratio": max_weight_ratio, "max_norm_ratio": max_norm_ratio}
         for name, ratio in ratios.items():
             if not (isinstance(ratio, int | float) and ratio >= 1):
                 raise ValueError(
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
-        self._layers: Scheme | None = None  # the scheme with this round's clips of all tensors
-        self._reply = check_forms(reply)
+        self._scheme = scheme  # with this round's clips of all tensors
         self._delta = delta
         self._max_weight_ratio = max_weight_ratio
         self._max_norm_ratio = max_norm_ratio
@@ -116,8 +101,7 @@ class JoPEQStrategy(Wrapper):
 
     def sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
-        settings = self._settings
-        return [name for name in model.floats if settings and settings.scheme.sends(name)]
+        return list(model.floats)
 
     # Training
 
@@ -125,42 +109,35 @@ class JoPEQStrategy(Wrapper):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let ``inner`` choose the clients, then tell each the scheme of this round."""
-        if self._settings is None:
-            return self.inner.configure_train(server_round, arrays, config, grid)
         available, number = self._available(grid, arrays), self._before + server_round
         messages = list(self.inner.configure_train(number, arrays, config, available))
         self._arrays = arrays
-        scheme = self._scheme(self._settings)
+        scheme = self._scheme
         self._models = {}
         shared: dict[int, Model] = {}
         for message in messages:
             content = message.content
             if id(content) not in shared:
-                shared[id(content)] = start_deltas(Model(content), self._reply)
+                shared[id(content)] = Model(content)
             model = self._models[message.metadata.dst_node_id] = shared[id(content)]
             content[RECORD] = record = offer(scheme)
             if scheme.per == "layers":
-                names = [name for name in model.floats if scheme.sends(name)]
-                record["clips"] = [
-                    scale.unit for scale in scheme.codec.scaling.public(tuple(names))
-                ]
+                scales = scheme.codec.scaling.public(tuple(model.floats))
+                record["clips"] = [scale.unit for scale in scales]
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
         prepare_kernels(entries * self._rounds)
         self._rounds = 1  # announced
-        clip = None if scheme.per == "layers" else scheme.clip
-        self.reports.append(RoundReport(number, scheme.spec, clip=clip))
+        self.reports.append(RoundReport(number, scheme.spec))
         return self._counted(messages)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Open the replies, reject bad ones, and let ``inner`` aggregate the rest."""
-        if self._settings is None:
-            return self.inner.aggregate_train(server_round, replies)
         received = list(replies)
         report = self.reports[-1]
         self.name_missing(self._models, received)
-        usable = self._usable(received, self._settings)
+        usable = self._usable(received)
         errors = [reply for reply in received if reply.has_error()]
         refusals = [failure for failure in report.failed if failure.is_refusal]
         if not usable and (report.rejected or refusals):
@@ -175,25 +152,22 @@ class JoPEQStrategy(Wrapper):
         arrays = None if arrays is None else with_types(arrays, self._arrays)
         return self._kept(arrays, metrics, server_round)
 
-    def _scheme(self, settings: Settings) -> Scheme:
-        return self._layers or settings.scheme
-
-    def _usable(self, replies: list[Message], settings: Settings) -> list[Message]:
+    def _usable(self, replies: list[Message]) -> list[Message]:
         """The accepted replies, each with a model in place of its payload."""
-        opened = self._opened(replies, settings)
+        opened = self._opened(replies)
         for index, reason in bad_metrics([one.reply for one in opened], self.inner).items():
             self._reject(opened[index].node, reason)
         opened = self._accepted(opened)
-        averaged = self._averaged(opened, self._scheme(settings))
+        averaged = self._averaged(opened)
         accepted = self._decoded(self._accepted(opened)) if averaged is None else averaged
-        if settings.scheme.per == "layers":
-            self._move_clips(accepted, self._scheme(settings))
+        if self._scheme.per == "layers":
+            self._move_clips(accepted)
         result = [one.reply for one in accepted]
         drop_uneven_lists(result, self.inner)
         weigh(result, self.inner, weights_of(result, self.inner, self._max_weight_ratio))
         return result
 
-    def _opened(self, replies: list[Message], settings: Settings) -> list[_Opened]:
+    def _opened(self, replies: list[Message]) -> list[_Opened]:
         """The replies whose payloads fit the model, as far as their headers tell."""
         result: list[_Opened] = []
         seen: set[int] = set()
@@ -212,11 +186,11 @@ class JoPEQStrategy(Wrapper):
                     raise PayloadError("no train message was sent to this node in this round")
                 model = self._models[node]
                 others = _others(reply.content, model)
-                opened = opened_update(self._scheme(settings), payload, model)
+                opened = opened_update(self._scheme, payload, model)
             except PayloadError as error:
                 self._reject(node, str(error))
                 continue
-            self._count(node, len(payload), opened, settings)
+            self._count(node, len(payload), opened)
             result.append(_Opened(reply, opened, model, others))
         return result
 
@@ -224,7 +198,7 @@ class JoPEQStrategy(Wrapper):
         rejected = self.reports[-1].rejected
         return [one for one in opened if one.node not in rejected]
 
-    def _averaged(self, opened: list[_Opened], scheme: Scheme) -> list[_Opened] | None:
+    def _averaged(self, opened: list[_Opened]) -> list[_Opened] | None:
         """Give every reply the mean model; None where ``inner`` needs every client's.
 
         The norms of the updates come from the sum. What is rejected was added, so the others are
@@ -232,7 +206,7 @@ class JoPEQStrategy(Wrapper):
         """
         if not averages(self.inner) or len({id(one.model) for one in opened}) != 1:
             return None
-        mean = self._mean(opened, scheme)
+        mean = self._mean(opened)
         good = [index for index in range(len(opened)) if index not in mean.failed]
         far = too_far([mean.norms[index] for index in good], self._max_norm_ratio)
         bad = {index: str(error) for index, error in mean.failed.items()}
@@ -243,27 +217,24 @@ class JoPEQStrategy(Wrapper):
         if not opened:
             return []
         if bad:
-            mean = self._mean(opened, scheme)
+            mean = self._mean(opened)
         try:
             floats = moved_floats(opened[0].model, mean.update)
         except PayloadError:  # some client's entries are too large for the model: find out whose
             return None
-        if scheme.clip is not None:
-            longest = max(opened, key=lambda one: sum(one.opened.sizes))
-            self._compare_with_clip(mean.norm_to_clip(largest_norm(scheme, longest.opened)))
         # the last of them: until it comes, the inner strategy adds up single zeros
         shares = mean.shares
         carrier = max(range(len(shares)), key=lambda index: (shares[index], index))
         for index, one in enumerate(opened):
             times = 1.0 / shares[carrier] if index == carrier else 0.0
             arrays = {name: mean_array(value, times) for name, value in floats.items()}
-            one.reply.content = self._content(one, arrays)
+            one.reply.content = one.with_arrays(arrays)
         return opened
 
-    def _mean(self, opened: list[_Opened], scheme: Scheme) -> Mean:
+    def _mean(self, opened: list[_Opened]) -> Mean:
         replies = [one.reply for one in opened]
         weights = weights_of(replies, self.inner, self._max_weight_ratio)
-        return mean_of([one.opened for one in opened], weights, scheme)
+        return mean_of([one.opened for one in opened], weights, self._scheme)
 
     def _decoded(self, opened: list[_Opened]) -> list[_Opened]:
         """Give every reply its client's model."""
@@ -275,46 +246,26 @@ class JoPEQStrategy(Wrapper):
                 self._reject(one.node, str(error))
                 continue
             arrays = {name: DecodedArray(value.copy, value) for name, value in floats.items()}
-            one.reply.content = self._content(one, arrays)
+            one.reply.content = one.with_arrays(arrays)
             norms.append(norm)
         accepted = self._accepted(opened)
         for index, reason in too_far(norms, self._max_norm_ratio).items():
             self._reject(accepted[index].node, reason)
         return self._accepted(accepted)
 
-    def _content(self, one: _Opened, arrays: Mapping[str, Array]) -> RecordDict:
-        """A reply as ``inner`` reads it. An array that was not sent did not change."""
-        unsent = {
-            name: Array(value)
-            for name, value in one.model.floats.items()
-            if name not in arrays and is_delta(self._reply, one.model.places[name][0])
-        }
-        return RecordDict({**one.model.records({**unsent, **arrays}), **one.others})
-
-    def _compare_with_clip(self, ratio: float | None) -> None:
-        """Warn where the mean update is about as long as the clip lets updates be."""
-        self.reports[-1].norm_to_clip = ratio
-        if ratio is not None and ratio > _AT_THE_CLIP:
-            log(
-                WARNING,
-                "JoPEQStrategy: the mean update has %.0f%% of the largest norm that the clip lets "
-                "through, so most of each update is cut off: raise clip, or use clip='layers'",
-                100 * ratio,
-            )
-
-    def _move_clips(self, accepted: list[_Opened], scheme: Scheme) -> None:
+    def _move_clips(self, accepted: list[_Opened]) -> None:
         """Set the clips of the next round by a few clients' updates of the most common layout."""
         names = Counter(one.opened.header.names for one in accepted).most_common(1)
         some = [one for one in accepted if one.opened.header.names == names[0][0]][:_CLIENTS]
         updates = [decoded_update(one.opened, one.model) for one in some]
-        self._layers = LayerClips().updated(scheme, updates)
+        self._scheme = LayerClips().updated(self._scheme, updates)
 
-    def _count(self, node: int, size: int, opened: Opened, settings: Settings) -> None:
+    def _count(self, node: int, size: int, opened: Opened) -> None:
         """Count bytes and ε of a well-formed payload, whether or not the round can use it."""
         report = self.reports[-1]
         sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
         entries = sum(sizes.values())
-        cost = self._scheme(settings).cost(sizes)
+        cost = self._scheme.cost(sizes)
         self._spent[node] = spent = self._spent.get(node, Composition()) + cost.mechanisms
         report.bytes_up[node] = size
         report.entries[node] = entries
@@ -334,7 +285,7 @@ class JoPEQStrategy(Wrapper):
         return {
             **super().state_dict(),
             "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
-            "clips": () if self._layers is None else self._layers.clips,
+            "clips": self._scheme.clips,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -344,8 +295,8 @@ class JoPEQStrategy(Wrapper):
             node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))
             for node, counts in state["spent"].items()
         }
-        if self._settings is not None and state["clips"]:
-            self._layers = self._settings.scheme.with_clips(dict(state["clips"]))
+        if state["clips"]:
+            self._scheme = self._scheme.with_clips(dict(state["clips"]))
 
 
 class _Opened(NamedTuple):
@@ -359,6 +310,10 @@ class _Opened(NamedTuple):
     @property
     def node(self) -> int:
         return int(self.reply.metadata.src_node_id)
+
+    def with_arrays(self, arrays: Mapping[str, Array]) -> RecordDict:
+        """The reply as ``inner`` reads it. An array that was not sent did not change."""
+        return RecordDict({**self.model.records(arrays), **self.others})
 
 
 # Every client's model, for strategies that do not average: decoded once
@@ -385,9 +340,8 @@ def decoded_update(opened: Opened, model: Model) -> dict[str, Values]:
 
 
 def _named(opened: Opened, model: Model) -> dict[str, Values]:
-    """The server's arrays of those that a payload names, as far as the scheme sends them."""
-    named = (name for name in opened.header.names if opened.codec.scheme.sends(name))
-    return {name: model.floats[name] for name in named if name in model.floats}
+    """The server's arrays of those that a payload names."""
+    return {name: model.floats[name] for name in opened.header.names if name in model.floats}
 
 
 def moved_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
@@ -461,21 +415,6 @@ class Mean(NamedTuple):
     shares: list[float]
     failed: dict[int, PayloadError]  # position of each bad payload; it may be in the sum in part
 
-    def norm_to_clip(self, largest: float) -> float | None:
-        """The norm of the mean without noise, over the largest that clips let through.
-
-        Σ p‖u‖² − ‖ū‖² = (1 − Σp²)·v estimates the variance v of one update, of which ‖ū‖² holds
-        Σp²·v: the rest is the norm of the mean without noise. None for one client: nothing tells
-        noise from update.
-        """
-        concentration = math.fsum(share * share for share in self.shares)
-        if concentration > 0.999 or not largest:
-            return None
-        energy = math.fsum(float(np.vdot(value, value)) for value in self.update.values())
-        each = math.fsum(s * n * n for s, n in zip(self.shares, self.norms, strict=True))
-        variance = (each - energy) / (1.0 - concentration)
-        return math.sqrt(max(0.0, energy - concentration * variance)) / largest
-
 
 def mean_of(opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme) -> Mean:
     """The weighted mean of payloads that fit one model.
@@ -518,13 +457,3 @@ def mean_array(mean: Values, times: float) -> DecodedArray:
 
     readings = iter((share,))
     return DecodedArray(lambda: next(readings, mean.view)(), mean)
-
-
-def largest_norm(scheme: Scheme, opened: Opened) -> float:
-    """The norm of an update all of whose samples lie at their clips."""
-    if scheme.is_whole:
-        return scheme.clip or 0.0
-    sizes = (sum(opened.sizes),) if len(opened.scales) == 1 else opened.sizes
-    samples = [-(-size // scheme.dimension) for size in sizes]
-    energies = [n * scale.unit**2 for n, scale in zip(samples, opened.scales, strict=True)]
-    return math.sqrt(math.fsum(energies))

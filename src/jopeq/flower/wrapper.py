@@ -24,7 +24,7 @@ from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists
 from jopeq.schemes.base import Scheme
 from jopeq.sums.secure_sum import SecureSum
 
-_STATE_FORMAT = 2
+_STATE_FORMAT = 3
 _OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
 """What Flower's strategies remember from round to round."""
 
@@ -42,8 +42,6 @@ class RoundReport:
     failed: list[Failure] = field(default_factory=list)  # error replies
     missing: list[int] = field(default_factory=list)  # nodes that did not answer
     epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
-    clip: float | None = None
-    norm_to_clip: float | None = None  # of the mean update, its noise taken off
 
     @property
     def bits_per_parameter(self) -> float:
@@ -65,9 +63,6 @@ class RoundReport:
                 "jopeq-epsilon": max(self.epsilon.values(), default=0.0),
             }
         )
-        for name in ("clip", "norm_to_clip"):
-            if (value := getattr(self, name)) is not None:
-                record[f"jopeq-{name.replace('_', '-')}"] = value
         by_node: dict[str, Mapping[int, float]] = {
             "jopeq-bytes-up": self.bytes_up,
             "jopeq-bytes-down": self.bytes_down,
@@ -103,13 +98,10 @@ class Wrapper(Strategy):
     """What ``JoPEQStrategy`` and ``JoPEQSumStrategy`` share.
 
     A node that says that its budget is spent is not sampled for training again. ``mechanism`` is
-    the scheme, None where jopeq is off; ``threshold`` is the fewest clients that a round can do
-    with.
+    the scheme; ``threshold`` is the fewest clients that a round can do with.
     """
 
-    def __init__(
-        self, inner: Strategy, mechanism: Scheme | SecureSum | None, threshold: int = 0
-    ) -> None:
+    def __init__(self, inner: Strategy, mechanism: Scheme | SecureSum, threshold: int = 0) -> None:
         if not isinstance(inner, Strategy):
             raise TypeError(
                 f"inner must be a strategy of flwr.serverapp.strategy, got {type(inner)!r}: those "
@@ -130,17 +122,16 @@ class Wrapper(Strategy):
 
     def summary(self) -> None:
         """Log the scheme and its guarantee, then the summary of ``inner``."""
-        if self.mechanism is not None:
-            log(INFO, "\t├──> JoPEQ settings:")
-            log(INFO, "\t│\t├── Scheme: %s", self.mechanism.spec)
-            log(INFO, "\t│\t└── %s", self.mechanism.guarantee)
+        log(INFO, "\t├──> JoPEQ settings:")
+        log(INFO, "\t│\t├── Scheme: %s", self.mechanism.spec)
+        log(INFO, "\t│\t└── %s", self.mechanism.guarantee)
         self.inner.summary()
 
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
         """Log dimension, bits and what to expect of a run: loudly where it is hopeless."""
         scheme, model = self.mechanism, Model(RecordDict({"arrays": arrays}))
         dimension = sum(model.floats[name].size for name in self.sent(model))
-        if scheme is None or not dimension:
+        if not dimension:
             return
         if isinstance(scheme, SecureSum):
             plan = scheme.plan(dimension)
@@ -288,9 +279,6 @@ class Wrapper(Strategy):
 
     # To disk and back
 
-    def _spec(self) -> str | None:
-        return None if self.mechanism is None else self.mechanism.spec
-
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on: plain values and arrays, to be pickled.
 
@@ -299,7 +287,7 @@ class Wrapper(Strategy):
         """
         return {
             "format": _STATE_FORMAT,
-            "scheme": self._spec(),
+            "scheme": self.mechanism.spec,
             "exhausted": sorted(self._exhausted),
             "reports": [asdict(report) for report in self.reports],
             "inner": [
@@ -315,10 +303,10 @@ class Wrapper(Strategy):
         """
         if state.get("format") != _STATE_FORMAT:
             raise ValueError(f"format must be {_STATE_FORMAT}, got {state.get('format')!r}")
-        if state["scheme"] != self._spec():
+        if state["scheme"] != self.mechanism.spec:
             raise ValueError(
                 f"the state was saved with scheme {state['scheme']} and this strategy has "
-                f"{self._spec()}: make the strategy with the same settings"
+                f"{self.mechanism.spec}: make the strategy with the same settings"
             )
         strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
         if strangers or len(state["inner"]) != len(list(chain(self.inner))):
