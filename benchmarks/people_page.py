@@ -143,7 +143,6 @@ def people_page(results: Results) -> str:
         "many": f"{int(many):,}",
         "small": _size(server["peak"][few]),
         "large": _size(server["peak"][many]),
-        "state": _size(server["8"]["state"]),
     }
     return rendered(
         "people.md.j2",

@@ -177,14 +177,6 @@ def test_locks_follow_no_links_and_empty_nothing(tmp_path):
 
 
 @posix
-def test_leftovers_that_are_no_plain_files_are_left_alone(tmp_path):
-    os.mkfifo(tmp_path / ".file.00000000.part")
-    with atomic(tmp_path / "file") as file:  # does not wait for somebody to write there
-        file.write(b"new")
-    assert (tmp_path / ".file.00000000.part").exists()
-
-
-@posix
 @pytest.mark.parametrize(
     ("mode", "folder", "is_trusted"),
     [

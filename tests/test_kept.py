@@ -1,7 +1,5 @@
 """Numbers kept on disk between processes."""
 
-import hashlib
-
 import numpy as np
 import pytest
 
@@ -53,7 +51,7 @@ def test_what_is_damaged_or_not_surely_ours_is_computed_again(folder, change):
         data = file.read_bytes()
         file.write_bytes(data[:-1] if change == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
         if change == "others can write":
-            file.write_bytes(hashlib.sha256(b"1.0").digest() + b"1.0")
+            file.write_bytes(data)
             file.chmod(0o622)
     forget()
     assert SCHEME.plan(30) == plan
@@ -71,6 +69,24 @@ def test_false_numbers_are_noticed(folder, monkeypatch):
     told = str(law.variation).encode().ljust(gaussian_rounding._DIGITS) + narrow.tobytes()
     monkeypatch.setattr(gaussian_rounding._KEPT, "find", lambda *_: told)
     assert np.array_equal(GaussianRounding(150, 4096).thresholds, expected)
+
+
+def test_junk_that_looks_sound_is_computed_again(monkeypatch):
+    run = (record_accounting.RecordRounds(30.0, 1.0, 1, 30),)
+    given = (0.6568, 1e-5, 1.0, 30, 1)
+    true = record_accounting.epsilon_of(run, 1e-5, 1.0)
+    least = record_accounting.least_multiplier(*given)
+    law = GaussianRounding(150, 4096)
+    for junk in (b"", b"junk", b"\xff", b"nan", b"inf", b"-1.0", b"0", b"2.0", b"29.99"):
+        rows = junk.ljust(gaussian_rounding._DIGITS) + law.thresholds.tobytes()
+        monkeypatch.setattr(record_accounting._KEPT, "find", lambda *_, junk=junk: junk)
+        monkeypatch.setattr(gaussian_rounding._KEPT, "find", lambda *_, rows=rows: rows)
+        forget()
+        assert record_accounting.epsilon_of(run, 1e-5, 1.0) == true
+        assert record_accounting.least_multiplier(*given) == least
+        if junk[-1:].isdigit():
+            continue  # a variation may be any number
+        assert GaussianRounding(150, 4096).variation == law.variation
 
 
 @pytest.mark.parametrize("sampling", [0.01, 0.3, 1.0])

@@ -222,17 +222,6 @@ def test_save_and_load(tmp_path):
     assert refused(again.encode, SCHEME, UPDATE) == "scheme"
 
 
-def test_a_link_to_a_ledger_stays_a_link(tmp_path):
-    path, link = tmp_path / "ledger.json", tmp_path / "link.json"
-    link.symlink_to(path.name)
-    Ledger.create(path, 1000.0, 1e-6)
-    ledger = Ledger.load(link)
-    ledger.encode(SMALL, np.zeros(1))
-    ledger.save(link)
-    assert link.is_symlink()
-    assert Ledger.load(path).rounds == Ledger.load(link).rounds == 1
-
-
 def resealed(content=None, **changes):
     """A ledger edited by someone who knows the checksum."""
     content = content or json.loads(used_ledger().to_json())

@@ -1,5 +1,7 @@
 """Writes docs/cli.md: every command and option as the program knows them, with examples it ran.
 
+The demo's figure of docs/index.md comes from the same run.
+
 python tools/cli_page.py
 """
 
@@ -7,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +29,7 @@ from jopeq.cli import app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 EXAMPLES = {
+    "demo": "jopeq demo",
     "explore": "jopeq explore --out explorer.html",
     "plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
     "audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
@@ -41,12 +46,13 @@ EXAMPLES = {
     "ledger show": "jopeq ledger show ledger.json",
     "ledger report": "jopeq ledger report ledger.json",
 }
-"""One for each command but those that take a minute, or need data."""
+"""One for each command but guard, which starts a node."""
 _INTRODUCTION = """
 What each command prints for one example, and all its options. `jopeq COMMAND --help` tells the
 same; [the command line](commands.md) tells which command is for what.
 """.strip()
 _COLUMNS = 80
+_BAR = re.compile(r"━ \d+/\d+ ")  # of progress, with its time
 WIDEST = 105  # columns of the commands' tables
 
 
@@ -144,8 +150,10 @@ def run() -> dict[str, str]:
                 encoding="utf-8",
                 check=True,
             )
-            lines = [_shown(one.rstrip()) for one in done.stdout.splitlines()]
+            told = (one.rstrip() for one in done.stdout.splitlines())
+            lines = [_shown(one) for one in told if not _BAR.search(one)]
             printed[name] = "\n".join(lines).strip("\n")
+        shutil.copy(Path(folder) / "out" / "demo" / "demo.svg", PAGE.parent / "figures")
     return printed
 
 

@@ -32,7 +32,7 @@ class Kept:
             if (path := self._path(inputs)) is not None and path.exists():
                 check_own_file(path)
                 told = path.read_bytes()
-                if hashlib.sha256(told[32:]).digest() == told[:32]:
+                if _digest(path, told[32:]) == told[:32]:
                     return told[32:]
         return None
 
@@ -42,7 +42,7 @@ class Kept:
             if (path := self._path(inputs)) is None:
                 return
             with atomic(path, mode=0o600) as file:
-                file.write(hashlib.sha256(data).digest() + data)
+                file.write(_digest(path, data) + data)
             others = path.parent.glob(f"{self._source.stem}-*")
             for old in sorted(others, key=lambda one: -one.stat().st_mtime_ns)[self._most :]:
                 old.unlink()
@@ -60,3 +60,8 @@ class Kept:
         folder = own_folder(Path(chosen).expanduser() if chosen else user_cache() / "plans")
         name = hashlib.sha256(f"{self._code} {inputs!r}".encode()).hexdigest()
         return folder / f"{self._source.stem}-{name}"
+
+
+def _digest(path: Path, data: bytes) -> bytes:
+    """Of the name too, which has all inputs: a file of other inputs is not sound."""
+    return hashlib.sha256(path.name.encode() + b"\0" + data).digest()

@@ -513,3 +513,12 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"it holds {constant}")
+
+
+def printable(text: str) -> str:
+    r"""The text of others for a terminal or a page: what would steer either is escaped.
+
+    >>> printable("mnist \x1b[2J")
+    'mnist \\x1b[2J'
+    """
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

@@ -55,7 +55,7 @@ def parameters_of(name: str) -> tuple[str, ...]:
     """The names of the parameters that ``scheme(name, …)`` takes, in alphabetical order.
 
     >>> parameters_of("laplace")
-    ('center', 'clip', 'epsilon', 'per', 'spread', 'statistics')
+    ('center', 'clip', 'epsilon', 'per', 'spread')
     """
     kind = _SUMS[name] if name in _SUMS else _class_of(name)
     if kind is Uncompressed:
@@ -88,8 +88,8 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum | RecordSum:
     Traceback (most recent call last):
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
-center, clip, coding, epsilon, gamma, lattice, law, levels, nu, paper_sensitivity, per, \
-rate, spread, squared_scale, statistics, step
+center, clip, coding, epsilon, gamma, lattice, law, levels, nu, per, rate, spread, \
+squared_scale, step
     """
     is_sum = name in _SUMS
     if isinstance(parameters.get("clip"), str):

@@ -7,12 +7,9 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
-import jopeq
-from jopeq.cli.attack import as_dict, attack_table, check_out
-from jopeq.lab.attacks import compare
+from jopeq.cli.attack import check_out
 
 attack = import_module("jopeq.cli.attack")  # the module, not the command
 SMALL = ["--iterations", "1", "--threads", "1"]
@@ -68,7 +65,7 @@ def test_resume_goes_on(run, tmp_path):
 
 
 def test_without_a_scheme_four_are_compared(run, tmp_path):
-    result = run("--demo", "--images", 1, *SMALL, "--out", tmp_path / "a.png", "--json")
+    result = run("--images", 1, *SMALL, "--out", tmp_path / "a.png", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert len(found) == 4 * 2
@@ -78,10 +75,9 @@ def test_without_a_scheme_four_are_compared(run, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        *(f"--{name} guess" for name in ("attack", "line-search", "start", "model", "device")),
-        *("--restarts -1", f"--seed {2**63}", "--iterations 0", "--threads 0", "--data mars"),
-        *("--line-search none --attack inverting", "--line-search wolfe --optimizer adam"),
-        *("--demo --data digits", "-p center=true --scheme sdq --rate 4", "--scheme jopeq"),
+        *(f"--{name} guess" for name in ("attack", "model", "device")),
+        *(f"--seed {2**63}", "--iterations 0", "--threads 0", "--data mars"),
+        *("-p center=true --scheme sdq --rate 4", "--scheme jopeq"),
         *("--out nofolder.png/x.txt", "--rate 8", "--data-dir . --data photos"),
         *("--model nobody.knows:it", "--model my_models:frozen", "--images 7"),
         "--images 60000 --data digits",
@@ -96,16 +92,6 @@ def test_bad_input_is_named(run, tmp_path, monkeypatch, options):
     name = options.split()[0]
     assert named.get(name, name.strip("-")) in result.output
     assert not list(tmp_path.iterdir())
-
-
-def test_nothing_is_attacked_before_all_is_checked(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(compare, "attack", lambda *_, **__: pytest.fail("attacked"))
-    center = ["--scheme", "sdq", "--rate", 4, "-p", "center=true", "--images", 1]
-    for options in (center, ["--out", tmp_path], ["--out", tmp_path / "a.png" / "b.png"]):
-        (tmp_path / "a.png").touch()
-        result = run(*SMALL, "--out", tmp_path / "c.png", *options)
-        assert result.exit_code == 2, result.output
-        assert list(tmp_path.iterdir()) == [tmp_path / "a.png"]
 
 
 # Where to draw
@@ -132,16 +118,3 @@ def test_what_cannot_be_written_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="--out"):
         check_out(tmp_path / name)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    "scheme", [jopeq.Response(epsilon=3.0, clip=1.0, rate=8.0), jopeq.Sphere(epsilon=3.0, clip=1.0)]
-)
-def test_the_table_and_its_data_say_what_epsilon_protects(scheme):
-    images, measured = torch.zeros(1, 1, 8, 8), {"mse": [0.1], "psnr": [10.0], "ssim": [0.2]}
-    tried = {"status": ["spent"], "labels_right": 1, "evaluations": 20.0, "method": "label"}
-    outcome = compare.Outcome(label="mine", spec="", images=images, **measured, **tried)
-    table = attack_table([outcome], {"mine": scheme}, images, "lenet")
-    unit = as_dict(outcome, scheme)["unit"]
-    assert unit == ("update" if scheme.name == "sphere" else "sample")
-    assert f"ε: per {unit.replace('sample', 'entry')}" in table.caption

@@ -59,6 +59,19 @@ def test_rounds_of_records(run, tmp_path):
     assert run("report", tmp_path / "ledger", "--out", tmp_path / "no" / "page").exit_code == 2
 
 
+def test_names_of_runs_cannot_steer_a_terminal_or_a_page(run, tmp_path):
+    """Names come from the server: escape sequences, line breaks and turned writing stay visible."""
+    given = {"epsilon": 1.0, "clip": 1.0, "records": 100, "sampling": 1.0, "rounds": 3}
+    scheme = jopeq.RecordSum(**given, clients=4, threshold=3)
+    ledger = jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
+    ledger.participate(scheme, 10, run="gone\x1b[2J\x9b2J\r\nε = 0 of 2\u202eé")
+    ledger.save(tmp_path / "ledger")
+    page = ledger_report(ledger, "ledger")
+    for text in (run("show", tmp_path / "ledger").output, page.html, page.markdown):
+        assert all(one.isprintable() for one in text.replace("\n", ""))
+        assert text.replace("\\", "").count("gonex1b[2Jx9b2Jrnε = 0 of 2u202eé") == 1
+
+
 def test_refusals(run, tmp_path):
     missing = run("show", tmp_path / "missing")
     assert missing.exit_code == 2

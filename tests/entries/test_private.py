@@ -93,11 +93,6 @@ def test_laplace_covers_the_l1_diameter_of_the_ball(dimension):
     law = NoiseTarget("laplace", 4.0, dimension).noise
     assert law == Laplace(2 * math.sqrt(dimension) / 4.0, dimension)
     assert law.epsilon() == pytest.approx(4.0)
-    paper = NoiseTarget("laplace", 4.0, dimension, paper_sensitivity=True).noise
-    assert paper.epsilon() == pytest.approx(4.0 * math.sqrt(dimension))
-    half = NoiseTarget("t", 2.0, dimension, nu=12.0, paper_sensitivity=True).noise
-    assert half.epsilon(1.0) == pytest.approx(2.0)  # the paper's sensitivity: half the diameter
-    assert half.epsilon() > 3.9
 
 
 def test_t_laws_are_calibrated_given_or_half_given():

@@ -131,13 +131,6 @@ def test_a_header_that_claims_too_much_is_refused_before_anything_is_allocated(s
         jopeq.aggregate([claimed], device=device, scheme=scheme)
 
 
-def test_a_tensor_named_twice_is_refused():
-    scheme = jopeq.scheme("none")
-    doubled = sealed(scheme.encode(np.ones(4)), names=("w", "w"), shapes=((2,), (2,)))
-    with pytest.raises(jopeq.PayloadError, match="payload 0: it names a tensor twice"):
-        jopeq.aggregate([doubled], scheme=scheme)
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_first_bad_payload_is_named_wherever_it_is_bad(way, threads):
     scheme = jopeq.scheme("sdq", rate=np.log2(3))

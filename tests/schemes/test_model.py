@@ -6,7 +6,6 @@ import pytest
 import jopeq
 from jopeq.errors import StateMismatchError
 from jopeq.schemes.model import moved_by, moves
-from jopeq.wire.payload import open_payload
 
 torch = pytest.importorskip("torch")
 
@@ -86,25 +85,6 @@ def test_weights_and_statistics_do_not_share_a_scale(scheme):
         error = np.square(decoded[name] - update[name]).mean() / scale**2
         # the noise at the centre, up to 1.73 times as much at the edge, and a little clipping
         assert 0.8 * scheme.distortion < error < 1.9 * scheme.distortion
-
-
-def test_statistics_that_stay_are_not_sent_and_cost_nothing():
-    scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05, statistics="local")
-    model = normalised()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    update = jopeq.state_update(before, trained(model))
-    payload = scheme.encode(update)
-    assert not [name for name in open_payload(payload)[0].names if "running" in name]
-    decoded = scheme.decode(payload, like=before)
-    assert not decoded["1.running_var"].any()
-    mean = jopeq.aggregate([payload], scheme=scheme, like=before)
-    assert torch.equal(jopeq.updated_state(before, mean)["1.running_var"], before["1.running_var"])
-    sizes = {name: value.numel() for name, value in update.items()}
-    entries = sum(sizes.values()) - 64
-    assert scheme.cost(sizes).epsilon == scheme.guarantee.for_update(entries).epsilon
-    ledger = jopeq.Ledger(1e6)
-    ledger.encode(scheme, update)
-    assert ledger.spent.epsilon == scheme.cost(sizes).epsilon
 
 
 def test_states_that_do_not_fit_are_named():

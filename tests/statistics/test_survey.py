@@ -376,13 +376,3 @@ def test_features_are_standardised_by_answers(survey, patients):
     for columns in (["sex"], ["unheard"]):
         with pytest.raises(ValueError, match="columns"):
             answers.standardise(patients, columns)
-
-
-def test_histograms_are_drawn(survey, patients, tmp_path):
-    pytest.importorskip("matplotlib")
-    answers = answers_without_noise(survey, patients)
-    figure = answers.plot()
-    (panel,) = figure.axes
-    assert len(panel.patches) == 20
-    figure.savefig(tmp_path / "histogram.svg")
-    assert (tmp_path / "histogram.svg").stat().st_size > 5000

@@ -75,6 +75,9 @@ def make(name, count=37):
         model = nn.Linear(144, 4)
         model.weight.requires_grad_(False)
         return model, flat, labels
+    if name == "odd":
+        layers = (nn.Linear(144, 31), nn.Tanh(), nn.Linear(31, 7), nn.Tanh(), nn.Linear(7, 4))
+        return nn.Sequential(*layers), flat, labels
     if name == "cnn":
         convolution = (nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.Tanh(), nn.MaxPool2d(2))
         return nn.Sequential(*convolution, nn.Flatten(), nn.Linear(200, 4)), images, labels
@@ -86,7 +89,7 @@ def make(name, count=37):
     return Encoder(), tokens, labels
 
 
-MODELS = ("linear", "head", "bias", "cnn", "partly frozen", "encoder")
+MODELS = ("linear", "head", "bias", "odd", "cnn", "partly frozen", "encoder")
 
 
 def rows_of(model, inputs, labels, **more):

@@ -129,12 +129,11 @@ def _column(data, count):
 def _variance(law, size, p):
     """Section 7.1: variance and reach."""
     if law == "laplace":
-        beta = 2 * (1 if p.get("paper_sensitivity") else math.sqrt(size)) / p["epsilon"]
+        beta = 2 * math.sqrt(size) / p["epsilon"]
         return 2 * beta**2, 48 * beta
 
     def of(nu):
-        distance = 1 if p.get("paper_sensitivity") else 2
-        s = distance / (2 * math.sqrt(nu) * math.sinh(p["epsilon"] / (nu + size)) * (1 - 1e-13))
+        s = 2 / (2 * math.sqrt(nu) * math.sinh(p["epsilon"] / (nu + size)) * (1 - 1e-13))
         s = math.sqrt(p["squared_scale"]) if p.get("squared_scale") else s
         return s**2 * nu / (nu - 2), max(2, s * math.sqrt(nu) * 2 ** (40 / nu))
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from jopeq.ledger import Ledger
+from jopeq.ledger import Ledger, printable
 from jopeq.privacy.guarantee import digits_up, strength_of
 from jopeq.registry import scheme_from_spec
 from jopeq.sums.record_sum import RecordSum
@@ -203,14 +203,19 @@ def _meaning(epsilon: float, delta: float) -> str:
 def _asked(ledger: Ledger) -> _Section:
     if ledger.runs:
         rows = [
-            (*_described(name), f"{done} of {planned}", _days(*ledger.dates[name]))
+            (*_described(printable(name)), f"{done} of {planned}", _days(*ledger.dates[name]))
             for name, (done, planned) in ledger.runs.items()
         ]
     else:
         total = "" if ledger.participations is None else f" of {ledger.participations}"
         days = ledger.dates.get("", ("", ""))
         rows = [
-            ("all", _described(ledger.scheme or "–")[1], f"{ledger.rounds}{total}", _days(*days))
+            (
+                "all",
+                _described(printable(ledger.scheme or "–"))[1],
+                f"{ledger.rounds}{total}",
+                _days(*days),
+            )
         ]
     heading = ("run", "asked", "rounds", "dates (UTC)")
     return _Section("What was asked", table=(heading, *rows))

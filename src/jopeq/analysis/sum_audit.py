@@ -1,16 +1,14 @@
-"""Plans and audits of secure sums: what cohorts of several sizes cost, and what a sum shows."""
+"""Audits of secure sums: what a sum shows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, Findings, bet, check_effort
-from jopeq.analysis.learning import NOISY
 from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.random.streams import PrivateStream, private_stream
 from jopeq.sums.secure_sum import SecureSum
@@ -18,7 +16,6 @@ from jopeq.sums.sum_plan import SumPlan
 
 Array = NDArray[np.float64]
 
-COHORTS = (10, 30, 100, 300, 1000)
 _MOST_SHARES, _MOST_ROUNDS = 500, 64  # whose exact law is computed
 _BINS, _ERROR = 1 << 20, 1e-3  # of privacy losses, and how much ε is overestimated at most
 _MOST_DRAWS = 20_000_000  # of single shares
@@ -138,51 +135,3 @@ def _attack(
     return EmpiricalEpsilon(
         lower, certain, confidence, 2 * count, event or "none better than guessing"
     )
-
-
-def sum_plans(
-    epsilon: float,
-    *,
-    dimension: int,
-    delta: float = 1e-5,
-    participations: int = 1,
-    cohorts: Iterable[int] = COHORTS,
-) -> Iterator[tuple[SecureSum, SumPlan]]:
-    """The best plan for cohorts of several sizes, two thirds of whom must be in each sum.
-
-    Cohorts that no plan fits are left out; where none fits, the last refusal is raised.
-
-    >>> [plan.bits for _, plan in sum_plans(4.0, dimension=100_000, cohorts=(10, 100))]
-    [8, 7]
-    """
-    is_possible, refusal = False, ValueError("cohorts must name at least one size")
-    for clients in sorted(set(cohorts)):
-        threshold = max(3, -(-2 * clients // 3))
-        try:
-            scheme = SecureSum(
-                epsilon=epsilon, delta=delta, clip=1.0, clients=clients, threshold=threshold,
-                participations=participations,
-            )  # fmt: skip
-            plan = scheme.plan(dimension)
-        except ValueError as error:
-            refusal = error
-            continue
-        is_possible = True
-        yield scheme, plan
-    if not is_possible:
-        raise refusal
-
-
-def clients_needed(
-    epsilon: float, *, dimension: int, delta: float = 1e-5, participations: int = 1
-) -> int:
-    """How many clients, two thirds of them sure, give a run that learns, with some loss.
-
-    Each takes part in every round, and error ÷ rounds is at most ``NOISY`` (``analysis.learning``).
-    """
-    one = SecureSum(
-        epsilon=epsilon, delta=delta, clip=1.0, clients=3, threshold=3,
-        participations=participations,
-    )  # fmt: skip
-    averaged = 1.5 * 1.05 * one.central_error(dimension) / participations
-    return math.ceil(math.sqrt(averaged / NOISY) * 3.0)

@@ -33,16 +33,13 @@ from jopeq.schemes.base import Scheme
 if TYPE_CHECKING:
     import torch
 
-    from jopeq.lab.attacks.attack import AttackConfig
     from jopeq.lab.attacks.compare import Outcome
     from jopeq.lab.attacks.gradients import GradientMap
 
-DEMO_ITERATIONS, ITERATIONS = 40, 300
 _PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
 _LONGEST = 50  # characters of a description beside the bar
 _LONGEST_SAID = 400  # characters of an error that the user's own code raised
 _PHOTOS = "photos"
-_SETTINGS = ("optimizer", "restarts", "start", "line_search", "variation", "seed")
 
 
 @takes_scheme
@@ -60,19 +57,7 @@ def attack(
             "--attack", help="dlg, idlg, label, inverting or adaptive; repeat; label and adaptive"
         ),
     ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(help="lbfgs or adam, instead of the attack's own")
-    ] = None,
-    iterations: Annotated[
-        int | None,
-        typer.Option(help=f"of 20 evaluations each; {ITERATIONS}, in the demo {DEMO_ITERATIONS}"),
-    ] = None,
-    restarts: Annotated[int, typer.Option(help="further attempts from other starts")] = 0,
-    start: Annotated[str, typer.Option(help="grey, or normal as published")] = "grey",
-    line_search: Annotated[
-        str | None, typer.Option(help="of lbfgs: wolfe, or none as published; wolfe without")
-    ] = None,
-    variation: Annotated[float | None, typer.Option(help="weight of the total variation")] = None,
+    iterations: Annotated[int, typer.Option(help="of 20 evaluations each; 40 show enough")] = 300,
     images: Annotated[int, typer.Option(help="how many of the data set", min=1)] = 6,
     data: Annotated[
         str | None,
@@ -91,32 +76,25 @@ def attack(
     resume: Annotated[
         bool, typer.Option("--resume", help="keep what a run left unfinished")
     ] = False,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="six bundled images, four schemes, a minute or two")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reconstruct images from gradients, raw and coded: a table, and a picture of the results."""
     with needs_experiments():
         import torch
 
-        from jopeq.lab.attacks.attack import EVALUATIONS
+        from jopeq.lab.attacks.attack import EVALUATIONS, AttackConfig
         from jopeq.lab.attacks.compare import compare
         from jopeq.lab.attacks.picture import Row, save_grid
         from jopeq.lab.training.config import check_device
     schemes = _schemes(scheme, given_options(context))
     chosen = list(dict.fromkeys(method or ("label", "adaptive")))
-    budget = iterations if iterations is not None else (DEMO_ITERATIONS if demo else ITERATIONS)
     if threads is not None or model in SMALL_MODELS:
         torch.set_num_threads(threads or 1)
     with explained("", OSError):
-        if demo:
-            check_demo(data=data, data_dir=data_dir, scheme=scheme)
         check_out(out)
         check_device(device)
         check_methods(chosen, schemes)
-        settings = {name: context.params[name] for name in _SETTINGS}
-        config = attack_config(chosen, iterations=budget, **settings)
+        config, *_ = [AttackConfig(method=m, iterations=iterations, seed=seed) for m in chosen]
         victims, truths, count = choose_victims(data, data_dir, images, show=not as_json)
         channels, height, width = victims.shape[1:]
         gradient_map = gradients_of(model, (channels, height, width), count, seed, device)
@@ -125,7 +103,7 @@ def attack(
                 f"--model has {gradient_map.classes} classes and the images have {count}: give "
                 "another --model"
             )
-        with LiveBar("", EVALUATIONS * budget, show=not as_json) as bar:
+        with LiveBar("", EVALUATIONS * iterations, show=not as_json) as bar:
 
             def show(words: str, evaluations: int, finished: int) -> None:
                 bar.move(evaluations, f"{finished} images done", _cut(words, _LONGEST))
@@ -167,14 +145,6 @@ def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme]:
     return {"raw": raw} if built == raw else {"raw": raw, label: built}
 
 
-def check_demo(**others: object) -> None:
-    """Raise ValueError for options that would replace the demo's images and schemes."""
-    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
-    if given:
-        named = " and ".join(given)
-        raise ValueError(f"--demo brings its own images and schemes: drop --demo, or {named}")
-
-
 def check_out(out: Path) -> None:
     """Raise ValueError unless the picture and the .npz beside it can be written there."""
     from jopeq.lab.attacks.compare import is_of_outcomes
@@ -210,23 +180,6 @@ def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None
             f"--attack adaptive does not know center=true, which scheme {centered[0]!r} has: drop "
             "-p center=true, or name other attacks"
         )
-
-
-def attack_config(
-    methods: Sequence[str], *, line_search: str | None, **settings: Any
-) -> AttackConfig:
-    """The settings of all methods, with the first method."""
-    from jopeq.lab.attacks.attack import AttackConfig
-
-    if line_search is not None:
-        settings["line_search"] = line_search
-    configs = [AttackConfig(method=method, **settings) for method in methods]
-    if line_search is not None and all(one.optimizer_in_use == "adam" for one in configs):
-        raise ValueError(
-            f"--line-search {line_search} belongs to L-BFGS, and these attacks run with Adam: "
-            "drop it, or give --optimizer lbfgs"
-        )
-    return configs[0]
 
 
 def choose_victims(

@@ -48,10 +48,12 @@ def demo(
         f"cancer: {cancer.each} real patients in each of {shown.HOSPITALS} hospitals, tested on "
         f"{cancer.test} others; mean ± deviation over {cancer.seeds} seeds, which draw them.\n"
         f"digits: {digits.each} MNIST digits in each, a digit standing for a patient; one seed.\n"
-        "all noise in each: a hospital adds as much noise as all together need. one alone: a\n"
-        "hospital trains on its own patients. Sphere: each patient reports once, to anybody.\n"
+        "all noise in each: a hospital adds as much noise as all together need.\n"
+        "one alone: a hospital trains on its own patients.\n"
+        "Sphere: each patient reports once, to anybody.\n"
+        "RecordSum: the patient trusts the own hospital, and the server sees only totals.\n"
         f"ε is of all rounds together, δ = {cancer.delta:g} and {digits.delta:g}; Sphere needs no "
-        "δ.\nRecordSum: the patient trusts the own hospital, and the server sees only totals.",
+        "δ.\nEach row's clip and learning rate are chosen on training records held out.",
         highlight=False,
     )
     groups = {name: found["paper", name, shown.PAPER_EPSILON] for name in shown.PAPER}
@@ -75,7 +77,7 @@ def demo(
         "server; of a client: added up over all entries and rounds, and so no promise.",
         highlight=False,
     )
-    figure = out / "demo.png"
-    with explained(f"--out {out}"):
-        shown.save_demo(found, figure)
+    for figure in (out / "demo.svg", out / "demo.png"):
+        with explained(f"--out {out}"):
+            shown.save_demo(found, figure)
     console.print(f"saved {figure}")

@@ -119,8 +119,8 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
     if any(map(is_statistic, sizes)):
         yield (
             "Normalisation layers: form updates with jopeq.state_update and apply them with "
-            'jopeq.updated_state (Flower\'s mod does). statistics="local" keeps running statistics '
-            "on the clients; jopeq.torch.recompute_statistics makes them anew from data."
+            "jopeq.updated_state (Flower's mod does). jopeq.torch.recompute_statistics makes "
+            "running statistics anew from data."
         )
     if all(name.isdigit() for name in sizes):
         yield (

@@ -10,7 +10,7 @@ import typer
 from jopeq.analysis.ledger_report import ledger_report
 from jopeq.cli.output import explained
 from jopeq.files import atomic
-from jopeq.ledger import Ledger
+from jopeq.ledger import Ledger, printable
 from jopeq.privacy.guarantee import digits_up
 
 ledger = typer.Typer(help="A client's privacy budget in a file.", no_args_is_help=True)
@@ -44,12 +44,12 @@ def show(path: LedgerPath) -> None:
         done, planned = (sum(numbers) for numbers in zip(*found.runs.values(), strict=True))
         typer.echo(f"ε = {spent} of {budget} for every patient, {done} of {planned} rounds")
         for name, (done, planned) in found.runs.items():
-            typer.echo(f"run     {done} of {planned} rounds {name}")
+            typer.echo(f"run     {done} of {planned} rounds {printable(name)}")
         return
     total = "" if found.participations is None else f" of {found.participations}"
     typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
     typer.echo(f"rounds  {found.rounds}{total}")
-    typer.echo(f"scheme  {found.scheme or 'none yet'}")
+    typer.echo(f"scheme  {printable(found.scheme or 'none yet')}")
 
 
 @ledger.command()

@@ -6,10 +6,8 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import click
 import typer
 
 from jopeq.cli.output import with_flags
@@ -87,23 +85,6 @@ def was_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
 
 
-def as_words(context: typer.Context, *, leave_out: Sequence[str] = ()) -> list[str]:
-    """The options of the command line, as words that give them again from any folder."""
-    words: list[str] = []
-    for option in context.command.params:
-        name, value = str(option.name), context.params.get(str(option.name))
-        source = context.get_parameter_source(name)
-        if name in leave_out or source is None or source.name != "COMMANDLINE":
-            continue
-        if isinstance(value, bool):
-            words.append((option.opts if value else option.secondary_opts)[0])
-            continue
-        for one in value if isinstance(value, list | tuple) else (value,):
-            is_path = isinstance(option.type, click.Path)
-            words += [option.opts[0], str(Path(one).resolve() if is_path else one)]
-    return words
-
-
 def given_options(context: typer.Context) -> dict[str, Any]:
     """Those of ``SCHEME_OPTIONS`` that the user gave."""
     values = {name: context.params[name] for name in SCHEME_OPTIONS}
@@ -115,7 +96,7 @@ def build_scheme(name: str, parameter: list[str] | None = None, **parameters: An
     if name == SecureSum.name:
         raise typer.BadParameter(
             "scheme 'sum' makes shares, not payloads: see jopeq train --people, jopeq audit, and "
-            "jopeq plan --sum"
+            "jopeq plan"
         )
     built: Scheme = build_any(name, parameter, **parameters)
     return built

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,6 @@ from jopeq.analysis.learning import NOISY
 from jopeq.analysis.plan import PeopleRow, PlanRow, plan_people
 from jopeq.analysis.plan import plan as make_plan
 from jopeq.analysis.record_audit import ROUNDS, SIGNAL, RecordRow, record_plans
-from jopeq.analysis.sum_audit import COHORTS, clients_needed, sum_plans
 from jopeq.cli.options import AsJson, was_given
 from jopeq.cli.output import (
     epsilon_text,
@@ -44,22 +42,6 @@ def plan(
         int | None,
         typer.Option(help="patients of all clients together: ε then is of a patient", min=1),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="save distortion against rate to this file (PNG, SVG, PDF): for half of ε, ε and "
-            "twice ε, this rate marked"
-        ),
-    ] = None,
-    with_sum: Annotated[
-        bool,
-        typer.Option(
-            "--sum", help="plan secure sums too: ε and δ then are of a client, over all its rounds"
-        ),
-    ] = False,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="every per-entry scheme, with every column")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """What each answer to "whom do you trust?" costs, before anything is trained.
@@ -74,7 +56,8 @@ def plan(
             "an ε above 0, such as 1 (strong) to 8 (weak)"
         )
     if records is not None:
-        _refuse_beside_records(context)
+        if was_given(context, "rate"):
+            raise typer.BadParameter("--rate would not be read: --records plans sums of records")
         counts = (rounds,) if was_given(context, "rounds") else ROUNDS
         hospitals = clients if was_given(context, "clients") else 10
         with explained():
@@ -89,34 +72,17 @@ def plan(
         else:
             _print_records(found, dimension)
         return
-    if plot is not None:
-        _check(plot)
     job = {"dimension": dimension, "rounds": rounds, "clients": clients}
     with explained():
         rows = make_plan(epsilon, rate, **job, delta=delta)
         people = plan_people(epsilon, **job, delta=delta)
-        sums = _sum_rows(epsilon, dimension, rounds, clients, delta) if with_sum else []
     if as_json:
-        print_json([row.as_dict() for row in rows] + [row.as_dict() for row in people] + sums)
+        print_json([row.as_dict() for row in rows] + [row.as_dict() for row in people])
     else:
         _print_people(people, epsilon, dimension, rounds, clients)
         _recommend(people, clients)
-        _print_entries(rows, dimension, rounds, clients, delta, show_all)
+        _print_entries(rows, delta)
         _print_unused(rows, epsilon, rate)
-    if with_sum and not as_json:
-        needed = clients_needed(epsilon, dimension=dimension, delta=delta, participations=rounds)
-        _print_sums(sums, dimension, rounds, needed)
-    if plot is not None:
-        _save(plot, epsilon, rate)
-        if not as_json:
-            make_console().print(f"saved {plot}")
-
-
-def _refuse_beside_records(context: typer.Context) -> None:
-    for name in ("rate", "plot", "with_sum", "show_all"):
-        if was_given(context, name):
-            option = {"with_sum": "--sum", "show_all": "--all"}.get(name, f"--{name}")
-            raise typer.BadParameter(f"{option} would not be read: --records plans sums of records")
 
 
 def _print_records(rows: list[RecordRow], dimension: int) -> None:
@@ -154,86 +120,6 @@ def _print_records(rows: list[RecordRow], dimension: int) -> None:
         f"δ = {scheme.delta:g}, for all rounds together, against a server and hospitals that see\n"
         f"only sums of at least {scheme.threshold} hospitals, one of which may tell its share.",
         highlight=False,
-    )
-
-
-def _check(plot: Path) -> None:
-    """Refuse a picture that could not be written, before anything is computed."""
-    kinds = (".png", ".svg", ".pdf")
-    if plot.suffix.lower() not in kinds or not plot.parent.is_dir():
-        raise typer.BadParameter(
-            f"--plot cannot write {plot}: name a file that ends in {', '.join(kinds)}, in a "
-            "folder that exists"
-        )
-
-
-def _save(plot: Path, epsilon: float, rate: float) -> None:
-    from jopeq.lab.pictures.tradeoff import save_tradeoff, tradeoff_around
-
-    try:
-        save_tradeoff(plot, tradeoff_around(epsilon, rate), marked=rate)
-    except ImportError as error:
-        remedy = "pip install 'jopeq[experiments]'"
-        raise typer.BadParameter(f"--plot needs matplotlib: {remedy}") from error
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"--plot cannot write {plot}: {error}") from error
-
-
-def _sum_rows(
-    epsilon: float, dimension: int, rounds: int, clients: int, delta: float
-) -> list[dict[str, Any]]:
-    """Secure sums of cohorts of several sizes, as JSON holds them."""
-    given: dict[str, Any] = {"dimension": dimension, "delta": delta, "participations": rounds}
-    cohorts = {*COHORTS, max(clients, 2)}
-    return [
-        {
-            "scheme": scheme.spec,
-            "name": scheme.name,
-            "clients": scheme.clients,
-            "threshold": scheme.threshold,
-            "kept": plan.kept,
-            "bits": plan.bits,
-            "payload_bytes": -(-plan.payload_bits // 8),
-            "sigma": plan.sigma,
-            "step": plan.step,
-            "error": plan.error,
-            "error_beside_central": plan.error / plan.central_error,
-            "wrap_probability": plan.wrap,
-            "epsilon_per_client": plan.epsilon,
-            "delta": plan.delta,
-        }
-        for scheme, plan in sum_plans(epsilon, cohorts=cohorts, **given)
-    ]
-
-
-def _print_sums(rows: list[dict[str, Any]], dimension: int, rounds: int, needed: int) -> None:
-    columns: Columns = {
-        "clients": lambda row: f"{row['clients']:,}",
-        "threshold": lambda row: f"{row['threshold']:,}",
-        "bits": lambda row: f"{row['bits']}",
-        "bytes": lambda row: f"{row['payload_bytes']:,}",
-        "error/C²": lambda row: f"{row['error']:.3g}",
-        "× central": lambda row: f"{row['error_beside_central']:.2f}",
-        "wraps": lambda row: f"{row['wrap_probability']:.0e}",
-        "ε client": lambda row: epsilon_text(row["epsilon_per_client"]),
-        "δ": lambda row: f"{row['delta']:g}",
-    }
-    table = make_table(
-        f"secure sums: {dimension:,} entries, each client in at most {rounds:,} "
-        f"round{'s' * (rounds > 1)}",
-        columns,
-        rows,
-        left=0,
-        caption="ε against a server that learns only sums of at least the threshold, a client's "
-        "updates against zero. error: E‖error of the mean‖²/C² if all send the same update of norm "
-        "C. × central: beside a trusted server with Gaussian noise; the share of clients that may "
-        "be missing makes most of it. wraps: the chance of an entry, which costs accuracy alone.",
-    )
-    console = make_console()
-    print_table(console, table)
-    console.print(
-        f"From about {needed:,} clients on a run learns with some loss (error ÷ rounds at most "
-        f"{NOISY:g})."
     )
 
 
@@ -290,37 +176,20 @@ def _recommend(rows: list[PeopleRow], clients: int) -> None:
     make_console().print(f"[bold]Recommended:[/bold] {said}.\n", highlight=False)
 
 
-def _print_entries(
-    rows: list[PlanRow], dimension: int, rounds: int, clients: int, delta: float, show_all: bool
-) -> None:
-    """The best per-entry schemes whose ε holds, in eighty columns; or all, with every column."""
+def _print_entries(rows: list[PlanRow], delta: float) -> None:
+    """The best per-entry schemes whose ε holds, in eighty columns."""
     console = make_console()
     ordered = sorted(rows, key=lambda row: row.error)
-    if show_all:
-        table = make_table(
-            f"Per entry: {dimension:,} entries, {rounds:,} rounds, {clients:,} clients",
-            ENTRIES,
-            ordered,
-            left=2,
-            caption="ε against the server, who knows payload, dither, scale and scheme; a sample "
-            "is a pair of entries on A2 and where it says pairs, one entry elsewhere; ε client at "
-            f"δ = {delta:g}. distortion: mean squared error per entry at the centre of the ball. "
-            "error: of the clients' mean, over the update's energy, for Gaussian entries at the "
-            "best spread. bias: at the edge of the ball; clipping adds its own.",
-        )
-        print_table(console, table)
-        return
     held = [row for row in ordered if row.nominal and row.per_sample <= row.nominal * (1 + 1e-6)]
-    columns = {heading: ENTRIES[heading] for heading in SHORT}
     title = "The same ε for one entry only: this protects no person"
-    print_table(console, make_table(title, columns, held[:5], left=2))
+    print_table(console, make_table(title, ENTRIES, held[:5], left=2))
     console.print(
         "bits: per entry. bytes: of one payload.\n"
         "error: of the clients' mean over the update's energy, bias included.\n"
         "bias: at the edge of an entry's range; no mean removes it.\n"
         "on: a lattice; on pairs and A2 ε is of two entries.\n"
         f"ε client: of all rounds, δ = {delta:g}.\n"
-        "The five of least error whose ε holds; --all shows every scheme and column.",
+        "The five of least error whose ε holds; --json has every scheme and number.",
         highlight=False,
     )
 
@@ -352,13 +221,8 @@ ENTRIES: Columns = {
     "on": _where,
     "bits": lambda row: f"{row.bits_per_entry:.2f}",
     "bytes": lambda row: f"{row.payload_bytes:,}",
-    "distortion": lambda row: f"{row.distortion:.4f}",
-    "bias": lambda row: f"{row.bias:+.3f}" if row.bias else "0",
-    "spread": lambda row: "" if row.spread is None else f"{row.spread:.2f}",
     "error": lambda row: f"{row.error:.4f}",
-    "ε asked": lambda row: epsilon_text(row.nominal),
+    "bias": lambda row: f"{row.bias:+.3f}" if row.bias else "0",
     "ε sample": lambda row: epsilon_text(row.per_sample),
-    "ε update": lambda row: epsilon_text(row.per_update),
     "ε client": lambda row: epsilon_text(row.per_client),
 }
-SHORT = ("scheme", "on", "bits", "bytes", "error", "bias", "ε sample", "ε client")

@@ -15,7 +15,6 @@ from typing import Any
 import click
 import typer
 
-RUN_FILE = "run.toml"  # its copy in the folder of a run
 _SETTINGS = "jopeq run file"  # where a context keeps the keys that are no options
 _NO_KEYS = ("config", "resume", "as_json", "help")
 _KINDS: dict[str, tuple[type, ...]] = {

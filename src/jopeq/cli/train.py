@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -16,7 +15,6 @@ from jopeq.cli.options import (
     SCHEME_OPTIONS,
     SMALL_MODELS,
     AsJson,
-    as_words,
     build,
     build_any,
     build_scheme,
@@ -37,8 +35,7 @@ from jopeq.cli.output import (
     scheme_text,
     with_flags,
 )
-from jopeq.cli.run_file import RUN_FILE, read_run_file, settings_of
-from jopeq.files import atomic
+from jopeq.cli.run_file import read_run_file, settings_of
 from jopeq.registry import SCHEMES
 from jopeq.registry import scheme as make_scheme
 from jopeq.sums.record_sum import RecordSum
@@ -145,8 +142,8 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="go on with the run in this folder; its options are known")
-    ] = None,
+        bool, typer.Option("--resume", help="go on with the run in --out, options as they were")
+    ] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -158,15 +155,10 @@ def train(
 
     jopeq train --hospitals 10 --scheme records --epsilon 1 --data digits --features hog
 
-    jopeq train --config run.toml --seeds 3
-
-    jopeq train --resume runs/cnn
+    jopeq train --config run.toml --seeds 3 --out runs/cnn --resume
 
     Keys of run.toml are these options and all other settings of a run: docs/commands.md.
     """
-    if resume is not None and context.obj != RESUMED:
-        _go_on(context, resume)
-        return
     with explained():
         from jopeq.lab.training.config import HospitalsConfig, PeopleConfig, TrainConfig
     kind: type[RunConfig] = TrainConfig if people is None else PeopleConfig
@@ -190,87 +182,20 @@ def train(
     if kind is not PeopleConfig and model in SMALL_MODELS:
         options.setdefault("threads", 1)
     chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
-    with Stoppable(context, out) as stoppable:
-        with explained():
-            configs = [kind(**options, seed=one) for one in chosen]
-        results = _run(configs, context, stoppable, dataset)
+    with explained():
+        configs = [kind(**options, seed=one) for one in chosen]
+    try:
+        results = _run(configs, context, dataset)
+    except KeyboardInterrupt:
+        kept = "nothing was kept: --out DIR keeps runs" if out is None else "--resume goes on"
+        typer.echo(f"stopped; {kept}", err=True)
+        raise typer.Exit(code=130) from None
     if as_json:
         print_json([result.as_dict() for result in results])
     else:
         print_results(results)
     if any(result.diverged for result in results):
         raise typer.Exit(code=1)
-
-
-COMMAND = "command.json"  # in the folder of a run: the options that began it
-RESUMED = "resumed"  # the ``obj`` of a context whose options came from that file
-
-
-class Stoppable:
-    """Keeps the command of a run, and says where Ctrl-C stopped it."""
-
-    def __init__(self, context: typer.Context, out: Path | None) -> None:
-        self._words = as_words(context, leave_out=("resume", "out", "as_json", "config"))
-        file = context.params["config"]
-        self._file = None if file is None else file.read_bytes()
-        self.is_resumed = context.params["resume"] is not None
-        self._out = out
-        self._place = "before the first round"
-        self._name, self._rounds = "", 0
-
-    def begins(self, seed: int, rounds: int) -> None:
-        """A run of this seed begins."""
-        self._name, self._rounds = f"seed {seed}", rounds
-
-    def done(self, number: int) -> None:
-        """A round is done, so the folder is this run's."""
-        self._place = f"after round {number} of {self._rounds} of {self._name}"
-        if self._out is not None and not (self._out / COMMAND).exists():
-            if self._file is not None:
-                with atomic(self._out / RUN_FILE) as file:
-                    file.write(self._file)
-            with atomic(self._out / COMMAND) as file:
-                file.write(json.dumps(self._words).encode())
-
-    def __enter__(self) -> Stoppable:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or not issubclass(kind, KeyboardInterrupt):
-            return
-        typer.echo(f"stopped {self._place}", err=True)
-        if self._out is not None and (self._out / COMMAND).exists():
-            typer.echo(f"go on with: jopeq train --resume {self._out}", err=True)
-        else:
-            typer.echo("nothing was kept: --out DIR keeps runs", err=True)
-        raise typer.Exit(code=130)
-
-
-def _go_on(context: typer.Context, folder: Path) -> None:
-    """The command that began the run in ``folder``, with the options given now on top."""
-    if was_given(context, "out"):
-        raise typer.BadParameter("--out would not be read: --resume names the folder of the run")
-    try:
-        words = json.loads((folder / COMMAND).read_text(encoding="utf-8"))
-        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
-            raise ValueError(f"{COMMAND} is no list of options")
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(
-            f"--resume {folder} holds no run of `jopeq train --out` ({error})"
-        ) from error
-    place = str(folder.resolve())
-    if (folder / RUN_FILE).exists() and not was_given(context, "config"):
-        words += ["--config", str(folder.resolve() / RUN_FILE)]
-    words += [*as_words(context, leave_out=("resume", "out")), "--out", place, "--resume", place]
-    command = context.command
-    with command.make_context("train", words, parent=context.parent, obj=RESUMED) as inner:
-        model = str(inner.params["model"])
-        if ":" in model and not was_given(context, "model"):  # a folder must not choose code
-            raise typer.BadParameter(
-                f"--resume {folder} would run the code of {model!r}: if you trust it, give "
-                f"--model {model} too"
-            )
-        command.invoke(inner)
 
 
 def _given(context: typer.Context) -> dict[str, Any]:
@@ -358,14 +283,11 @@ def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset)
 
 
 def _run(
-    configs: Sequence[RunConfig],
-    context: typer.Context,
-    stoppable: Stoppable,
-    dataset: Dataset | None,
+    configs: Sequence[RunConfig], context: typer.Context, dataset: Dataset | None
 ) -> list[Result]:
     """Train a run for each configuration."""
     out, show = context.params["out"], not context.params["as_json"]
-    resume = stoppable.is_resumed
+    resume = context.params["resume"]
     with explained():
         from jopeq.lab.training import simulation
 
@@ -386,11 +308,9 @@ def _run(
             explained("" if folder is None else f"--out {folder}"),
             LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar,
         ):
-            stoppable.begins(config.seed, config.rounds)
 
             def after_round(metrics: RoundMetrics, _: object, bar: LiveBar = bar) -> None:
                 bar.move(metrics.round, figures(metrics))
-                stoppable.done(metrics.round)
 
             results.append(
                 simulation.train(

@@ -55,7 +55,6 @@ class NoiseTarget:
     dimension: int
     nu: float | None = None
     squared_scale: float | None = None
-    paper_sensitivity: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -65,21 +64,15 @@ class NoiseTarget:
             raise ValueError(f"nu and squared_scale belong to law='t', this is law={self.law!r}")
         if self.squared_scale is not None and self.nu is None:
             raise ValueError("squared_scale needs nu: give both, or neither to have them chosen")
-        if self.squared_scale is not None and self.paper_sensitivity:
-            raise ValueError("squared_scale is given, so paper_sensitivity has nothing to choose")
 
     @cached_property
     def noise(self) -> Law:
         """The calibrated law."""
         if self.law == "laplace":
-            return calibrate_laplace(
-                self.epsilon, self.dimension, paper_sensitivity=self.paper_sensitivity
-            )
+            return calibrate_laplace(self.epsilon, self.dimension)
         if self.nu is not None and self.squared_scale is not None:
             return MultivariateT(self.nu, self.squared_scale, self.dimension)
-        return calibrate_t(
-            self.epsilon, self.dimension, nu=self.nu, paper_sensitivity=self.paper_sensitivity
-        )
+        return calibrate_t(self.epsilon, self.dimension, nu=self.nu)
 
     def gamma(self, rate: float) -> float:
         """The paper's support: 2R + 1/ε for Laplace on Z, 1.5(1 + variance) for t on A2.
@@ -218,9 +211,6 @@ class StudentNoise(AdditiveNoise):
         Degrees of freedom ν > 2. By default ν makes the variance smallest.
     squared_scale : float, optional
         s² of the law, together with ``nu``. By default the smallest s² that is ε-private.
-    paper_sensitivity : bool, default False
-        Calibrate as the paper prints it, for half the diameter of the ball. The ε that holds is
-        then larger than ``epsilon``; ``guarantee`` states it.
     """
 
     name: ClassVar[str] = "t"
@@ -228,7 +218,6 @@ class StudentNoise(AdditiveNoise):
     size: int = 2
     nu: float | None = None
     squared_scale: float | None = None
-    paper_sensitivity: bool = False
 
     @property
     def dimension(self) -> int:
@@ -236,6 +225,4 @@ class StudentNoise(AdditiveNoise):
 
     @cached_property
     def target(self) -> NoiseTarget:
-        return NoiseTarget(
-            "t", self.epsilon, self.size, self.nu, self.squared_scale, self.paper_sensitivity
-        )
+        return NoiseTarget("t", self.epsilon, self.size, self.nu, self.squared_scale)

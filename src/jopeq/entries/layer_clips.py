@@ -68,7 +68,7 @@ class LayerClips:
         energies: dict[str, list[float]] = {}
         for update in updates:
             for name, values in update.items():
-                if is_left_out(values) or not scheme.sends(name):
+                if is_left_out(values):
                     continue
                 entries = wide(values)
                 if entries.size:

@@ -253,15 +253,11 @@ class PrivateQuantizedScheme(QuantizedScheme):
         Degrees of freedom ν > 2 of a t law. By default ν makes the variance smallest.
     squared_scale : float, optional
         s² of a t law, together with ``nu``. By default the smallest s² that is ε-private.
-    paper_sensitivity : bool, default False
-        Calibrate a Laplace or t law as the paper prints it. Where the printed distance is too
-        small, the ε that holds is larger than ``epsilon``; ``guarantee`` states it.
     """
 
     epsilon: float
     nu: float | None = None
     squared_scale: float | None = None
-    paper_sensitivity: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -295,12 +291,7 @@ class PrivateQuantizedScheme(QuantizedScheme):
     def target(self) -> NoiseTarget:
         """The noise law asked for."""
         return NoiseTarget(
-            self._law_name,
-            self.epsilon,
-            self.dimension,
-            self.nu,
-            self.squared_scale,
-            self.paper_sensitivity,
+            self._law_name, self.epsilon, self.dimension, self.nu, self.squared_scale
         )
 
     @property

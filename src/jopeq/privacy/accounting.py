@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 BASIC = "basic composition"
 OPTIMAL = "optimal composition of pure mechanisms (Kairouz, Oh, Viswanath 2015)"
-RENYI = "Rényi composition (Mironov 2017)"
 _MILLS = math.sqrt(0.5)
 _SLACK = 1e-9  # relative error allowed for in every δ that is summed up
 _TAIL = 1e-290  # more than the probability of all terms a sum leaves out
@@ -147,42 +146,6 @@ def gaussian_sigma(epsilon: float, delta: float, distance: float) -> float:
     return private_side(
         distance / mu, math.inf, lambda at: gaussian_delta(distance / at, epsilon) <= delta
     )
-
-
-def renyi_epsilon(epsilon: float, times: int, delta: float) -> float:
-    """ε at δ of so many ε-DP mechanisms, by Rényi divergences.
-
-    Of order α, randomized response has (α−1)⁻¹ ln(cosh((α−½)ε)/cosh(ε/2)). They add up to ρ(α), and
-    ε = ρ + ln(1 − 1/α) − ln(αδ)/(α−1) holds at δ for every α > 1 (Mironov 2017; Canonne, Kamath,
-    Steinke 2020, Proposition 12). The best α is searched for.
-
-    >>> round(renyi_epsilon(0.1, 100, 1e-5), 3)
-    4.615
-    """
-    from scipy import optimize
-
-    def at(log_order: float) -> float:
-        more = math.exp(log_order)  # α − 1
-        order = 1.0 + more
-        divergence = times * _response_divergence(epsilon, more)
-        bound = divergence + math.log(more / order) - math.log(order * delta) / more
-        return max(0.0, bound * (1.0 + 1e-13) + 1e-15)
-
-    grid = np.linspace(math.log(1e-9), math.log(1e7), 300)
-    values = [at(point) for point in grid.tolist()]
-    best = int(np.argmin(values))
-    bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found = optimize.minimize_scalar(at, bounds=bounds, method="bounded")
-    return min(values[best], at(float(found.x)))
-
-
-def _response_divergence(epsilon: float, more: float) -> float:
-    """Rényi divergence of order 1 + more between the two laws of binary randomized response."""
-    if (1.0 + more) * epsilon < 300.0:
-        product = math.sinh((1.0 + more) * epsilon / 2.0) * math.sinh(more * epsilon / 2.0)
-        return math.log1p(2.0 * product / math.cosh(epsilon / 2.0)) / more
-    small = math.log1p(math.exp(-(1.0 + 2.0 * more) * epsilon)) - math.log1p(math.exp(-epsilon))
-    return epsilon + small / more
 
 
 def optimal_epsilon(epsilon: float, times: int, delta: float) -> float | None:
@@ -326,6 +289,4 @@ class Composition:
         largest = max(mechanism.epsilon for mechanism, _ in self.counts)
         times = sum(times for mechanism, times in self.counts if mechanism.epsilon)
         exact = optimal_epsilon(largest, times, room)
-        if exact is not None:
-            return min(best, (exact, OPTIMAL))
-        return min(best, (renyi_epsilon(largest, times, room), RENYI))
+        return best if exact is None else min(best, (exact, OPTIMAL))

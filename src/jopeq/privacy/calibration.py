@@ -21,42 +21,33 @@ _STATED = 1e-5  # of ε, which is stated to five digits: smaller excesses are le
 _ROUNDED = 2.0**-50
 
 
-def calibrate_laplace(
-    epsilon: float, dimension: int = 1, *, paper_sensitivity: bool = False
-) -> Laplace:
+def calibrate_laplace(epsilon: float, dimension: int = 1) -> Laplace:
     """The Laplace law of ε: b = 2√L/ε, since the unit ball's ℓ1 diameter is 2√L.
 
-    ``paper_sensitivity`` takes b = 2/ε whatever L is, as Theorem III.2 prints it; for L > 1 the ε
-    that holds is then √L times the one asked for.
+    Theorem III.2 prints b = 2/ε whatever L is; for L > 1 the ε that holds is then √L times that.
 
     >>> calibrate_laplace(4.0).scale
     0.5
     """
     check_epsilon(epsilon)
-    factor = 1.0 if paper_sensitivity else math.sqrt(dimension)
-    return Laplace(DIAMETER * factor / epsilon, dimension)
+    return Laplace(DIAMETER * math.sqrt(dimension) / epsilon, dimension)
 
 
-def calibrate_t(
-    epsilon: float, dimension: int, *, nu: float | None = None, paper_sensitivity: bool = False
-) -> MultivariateT:
+def calibrate_t(epsilon: float, dimension: int, *, nu: float | None = None) -> MultivariateT:
     """The multivariate t law of ε; ν is chosen for the smallest variance when it is not given.
 
-    ``paper_sensitivity`` measures the shift as Δ = 1/s, which is what the published pairs
-    correspond to; the true diameter of the unit ball is 2, so Δ = 2/s is the default.
+    The diameter of the unit ball is 2, so the shift is Δ = 2/s. The published pairs of ν and s²
+    correspond to Δ = 1/s.
 
     >>> law = calibrate_t(3.0, 2, nu=6)
     >>> round(law.squared_scale, 3), round(law.variance, 3)
     (1.131, 1.697)
     >>> calibrate_t(3.0, 2).variance < law.variance
     True
-    >>> round(calibrate_t(2.0, 2, nu=12, paper_sensitivity=True).squared_scale, 2)
-    1.01
     """
     from scipy import optimize
 
     check_epsilon(epsilon)
-    distance = 1.0 if paper_sensitivity else DIAMETER
 
     def squared_scale(at: float) -> float:
         """Smallest s² whose ε is at most the one asked for: ``t_epsilon`` solved for Δ."""
@@ -68,7 +59,7 @@ def calibrate_t(
             )
         shift = 2.0 * math.sqrt(at) * math.sinh(exponent)
         shift *= 1.0 - 1e-13  # to the private side of rounding
-        return (distance / shift) ** 2
+        return (DIAMETER / shift) ** 2
 
     if nu is None:
         best = optimize.minimize_scalar(

@@ -61,7 +61,7 @@ def aggregate(
             "do not choose it, since a hostile one could name a scheme that costs gigabytes"
         )
     shares = None if weights is None else _check_weights(weights)
-    layout = None if like is None else _layout_of(like, scheme)
+    layout = None if like is None else _layout_of(like)
     total: _Total | None = None
     count = 0
     stream = iter(payloads)
@@ -141,12 +141,12 @@ def _check_weights(weights: Sequence[float]) -> list[float]:
     return shares
 
 
-def _layout_of(like: Any, scheme: Scheme) -> _Layout:
+def _layout_of(like: Any) -> _Layout:
     """Names and shapes of an update or a state, as a header has them."""
     names: tuple[str, ...] = ("",)
     values: tuple[Any, ...] = (like,)
     if isinstance(like, Mapping):
-        names, values = select_sent({name: v for name, v in like.items() if scheme.sends(name)})
+        names, values = select_sent(like)
     return names, tuple([tuple(np.shape(value)) for value in values])
 
 

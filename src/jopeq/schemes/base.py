@@ -17,7 +17,6 @@ from jopeq.schemes.codec import Codec, Counts, OnInvalid
 from jopeq.schemes.opened import Opened
 from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, to_json
 from jopeq.wire.payload import MAX_TENSORS
-from jopeq.wire.scaling import is_statistic
 
 MORE_TENSORS = 16  # than expected are still read, so that the error can name one
 
@@ -25,6 +24,9 @@ MORE_TENSORS = 16  # than expected are still read, so that the error can name on
 @dataclass(frozen=True, kw_only=True)
 class Scheme(ABC):
     """Encode, decode, guarantee. Immutable, hashable, picklable, safe to share among threads.
+
+    Running means and variances of a state's normalisation layers have a public clip of 1, in the
+    coordinates of ``jopeq.state_update``.
 
     Parameters
     ----------
@@ -40,10 +42,6 @@ class Scheme(ABC):
         each tensor a public clip: ``clip`` until ``with_clips`` sets others (``LayerClips``).
     center : bool, default False
         Subtract the mean before scaling. The mean travels in the clear.
-    statistics : {"sent", "local"}, default "sent"
-        Whether a state's running means and variances of normalisation layers are part of its
-        update, at a public clip of 1 in the coordinates of ``jopeq.state_update``, or stay where
-        they are.
     """
 
     name: ClassVar[str]
@@ -54,7 +52,6 @@ class Scheme(ABC):
     spread: float = 3.0
     per: Literal["update", "tensor", "layers"] = "update"
     center: bool = False
-    statistics: Literal["sent", "local"] = "sent"
     clips: tuple[tuple[str, float], ...] = field(default=(), init=False)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -62,8 +59,6 @@ class Scheme(ABC):
         inherit_parameter_docs(cls)
 
     def __post_init__(self) -> None:
-        if self.statistics not in ("sent", "local"):
-            raise ValueError(f"statistics must be 'sent' or 'local', got {self.statistics!r}")
         for each in fields(self):  # so that 4 and 4.0 make equal schemes with equal specs
             if each.init:
                 value = as_annotated(each.name, str(each.type), getattr(self, each.name))
@@ -124,12 +119,7 @@ class Scheme(ABC):
         840.0
         """
         cost = self.guarantee
-        entries = sum(size for name, size in sizes.items() if self.sends(name))
-        return cost.for_update(entries) if cost.unit == "sample" else cost
-
-    def sends(self, name: str) -> bool:
-        """Whether a tensor of this name is part of payloads: all but statistics that stay local."""
-        return self.statistics == "sent" or not is_statistic(name)
+        return cost.for_update(sum(sizes.values())) if cost.unit == "sample" else cost
 
     def with_clips(self, clips: Mapping[str, float]) -> Self:
         """The scheme with a public clip for each tensor, where ``per="layers"``.

@@ -195,7 +195,7 @@ class Codec(ABC, Generic[S]):
         names: tuple[str, ...] = ("",)
         values: tuple[Any, ...] = (update,)
         if isinstance(update, Mapping):
-            names, values = select_sent({n: v for n, v in update.items() if self.scheme.sends(n)})
+            names, values = select_sent(update)
         device = common_device(values)
         if device is not None and all(map(is_short_float, values)) and self.choose(0, device):
             return DeviceEntries(names, values)

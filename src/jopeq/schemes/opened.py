@@ -52,11 +52,7 @@ class Opened:
 
         What payloads leave out, such as integers and booleans, is 0: an update does not change it.
         """
-        sent = {
-            name: value
-            for name, value in like.items()
-            if not is_left_out(value) and self.codec.scheme.sends(name)
-        }
+        sent = {name: value for name, value in like.items() if not is_left_out(value)}
         expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
         self.check_fits(expected)
         pieces = self.header.arrange(self.decode(common_device(sent.values())))

@@ -13,12 +13,10 @@ import hashlib
 import hmac
 import json
 import math
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,9 +45,6 @@ if TYPE_CHECKING:
 Secrets = Callable[[int], "bytes | None"]
 
 MOST_PEOPLE = 1 << 24  # of a round, unless it says otherwise: bits for 2 MiB
-_MAGIC = b"jopeq sum 2"
-_HEAD = struct.Struct("<11s32s?II")  # magic, digest of the round, signed?, bytes of bits, of JSON
-
 TAG_BYTES = 4
 _TOGETHER = 1 << 12  # reports that are added at once
 _HOST_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
@@ -265,18 +260,13 @@ class Round:
         signed = b"jopeq report\0" + self.digest + client.to_bytes(4, "little") + body
         return hmac.new(key, signed, hashlib.sha256).digest()[:TAG_BYTES]
 
-    def aggregator(
-        self, *, secrets: Secrets | None = None, state: bytes | None = None, device: Any = None
-    ) -> Aggregator:
-        """An empty sum, or the one that ``Aggregator.to_bytes`` wrote.
+    def aggregator(self, *, secrets: Secrets | None = None, device: Any = None) -> Aggregator:
+        """An empty sum.
 
         ``secrets`` gives a client's secret by its number, where reports are signed. With
         ``device="cuda"`` a GPU adds up.
         """
-        total = Aggregator(self, secrets, device)
-        if state is not None:
-            total.restore(state)
-        return total
+        return Aggregator(self, secrets, device)
 
     def open_report(self, report: Any, client: int, secrets: Secrets | None) -> int:
         """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
@@ -309,7 +299,7 @@ class Aggregator:
     (``secrets`` raised a ``LookupError``, or gave None).
 
     Sums of whole numbers: parts that several servers make add up, ``a + b``, to the very sum that
-    one would have made. ``to_bytes`` keeps a sum, ``Round.aggregator(state=…)`` goes on with it.
+    one would have made. A sum can be pickled, without its secrets: add it to one that has them.
     """
 
     def __init__(self, terms: Round, secrets: Secrets | None = None, device: Any = None) -> None:
@@ -441,36 +431,6 @@ class Aggregator:
         result.refused = self.refused + other.refused
         return result
 
-    def to_bytes(self) -> bytes:
-        """The sum, to be kept in a file: little-endian, SHA-256 of all at the end."""
-        self._flush()
-        refused = json.dumps(self.refused, sort_keys=True).encode()
-        seen = self._seen.to_bytes()
-        head = _HEAD.pack(_MAGIC, self.round.digest, self._is_signed, len(seen), len(refused))
-        kept = b"".join((head, self._total.astype("<i8").tobytes(), seen, refused))
-        return kept + hashlib.sha256(kept).digest()
-
-    def restore(self, state: bytes) -> None:
-        """Take the place of a sum that ``to_bytes`` wrote."""
-        try:
-            body, check = memoryview(state)[:-32], state[-32:]
-            if hashlib.sha256(body).digest() != check:
-                raise ValueError("it is cut off or changed")
-            magic, digest, is_signed, counted, refused = _HEAD.unpack_from(body)
-            ends = list(accumulate((_HEAD.size, 8 * self.round.plan.padded, counted, refused)))
-            if magic != _MAGIC or ends[-1] != len(body):
-                raise ValueError("it has another form")
-            if digest != self.round.digest:
-                raise ValueError("it is the sum of another round")
-            total, bits, counts = (body[start:end] for start, end in pairwise(ends))
-            seen = Numbers.from_bytes(bits, self.round.people)
-            read = Counter({str(k): int(v) for k, v in json.loads(bytes(counts)).items()})
-        except (TypeError, ValueError, OverflowError, AttributeError, struct.error) as error:
-            raise PayloadError(f"this is not a kept sum: {error!s:.100}") from error
-        self._total = np.frombuffer(total, "<i8").astype(np.int64)
-        self._seen, self.refused, self._waiting = seen, read, []
-        self._is_signed = self._is_signed or bool(is_signed)
-
     def __getstate__(self) -> dict[str, Any]:
         """Sums travel between processes; secrets and devices do not."""
         self._flush()
@@ -551,19 +511,6 @@ class Numbers:
         """Both sets, which share no number."""
         result = Numbers(self.most)
         result._bits, result.count = self._bits | other._bits, self.count + other.count
-        return result
-
-    def to_bytes(self) -> bytes:
-        """The bits up to the last number, the first in the lowest bit."""
-        return self._bits.tobytes().rstrip(b"\0")
-
-    @classmethod
-    def from_bytes(cls, kept: bytes | memoryview, most: int) -> Numbers:
-        result = cls(most)
-        bits = np.unpackbits(np.frombuffer(kept, np.uint8), bitorder="little")
-        if bits[most:].any():
-            raise ValueError(f"it counts a client beyond {most}")
-        result.add(np.flatnonzero(bits))
         return result
 
 

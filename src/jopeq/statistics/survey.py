@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from functools import cached_property
@@ -99,10 +100,9 @@ class Survey:
         asked = tuple(self.questions)
         if not asked or not all(isinstance(one, Question) for one in asked):
             raise ValueError("questions must be at least one object such as Mean('age', 0, 120)")
-        names = [(one.column, one.name) for one in asked]
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            column, name = min(twice)
+        times = Counter((one.column, one.name) for one in asked)
+        if max(times.values()) > 1:
+            column, name = min(key for key, count in times.items() if count > 1)
             raise ValueError(f"questions ask twice for the {name} of {column!r}: ask once")
         object.__setattr__(self, "questions", asked)
         least = as_annotated("minimum", "float | None", self.minimum)

@@ -2,8 +2,8 @@
 
 Privacy needs every row to be a function of its own record and of public values. Records run through
 ``torch.func.vmap``, each as a batch of its own, so that no layer can mix two of them, draw from a
-shared generator or write to a buffer. Chunks have one padded shape, so that the floats of a row do
-not depend on how many records there are.
+shared generator or write to a buffer. Chunks have one padded shape and linear layers whole cache
+lines, so that the floats of a row depend neither on how many records there are nor on its place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
+from jopeq import kernels
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.clipped_total import ClippedTotal, as_group
 from jopeq.sums.evaluation import EVALUATED, check_largest_loss
@@ -34,6 +36,7 @@ _ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
 _RECORDED = 3  # chunks from which a CUDA graph pays
 _LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
 _HOST_PIECE, _DEVICE_PIECE = 1 << 22, 1 << 26  # entries of a linear layer's rows made at a time
+_LINE = 64  # bytes
 _JUMP = 1e-6  # of outputs within which an answer is neither right nor wrong
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -99,6 +102,8 @@ def clipped_sum(
     device = next(iter(trained.values())).device
     count = max(len(records[0]), padded or 0)
     is_recorded = device.type == "cuda" and count >= _RECORDED * size
+    if device.type == "cpu":
+        kernels.note(count * total.dimension)  # all at once: they pay for the first chunk too
     with _in_small_steps():
         chunks = _chunks(records, order, size, device, count)
         pieces = _pieces(compute, chunks, is_recorded)
@@ -202,10 +207,32 @@ def _in_small_steps() -> Iterator[None]:
     is_fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), _InWholeLines():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(is_fused)
+
+
+class _InWholeLines(TorchFunctionMode):
+    """Linear layers on the CPU are filled up with zeros: every row begins a cache line.
+
+    Its library rounds the products of a row by its address, and with that by its place in a chunk.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is functional.linear and args[0].device.type == "cpu":
+            return _linear(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    line = _LINE // inputs.element_size()
+    classes, width = -len(weight) % line, -weight.shape[1] % line
+    filled = functional.pad(weight, (0, width, 0, classes))
+    found = functional.linear(functional.pad(inputs, (0, width)), filled)[..., : len(weight)]
+    return found if bias is None else found + bias
 
 
 def _check_layers(model: nn.Module) -> None:

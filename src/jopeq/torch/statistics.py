@@ -15,8 +15,8 @@ _LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 def recompute_statistics(model: nn.Module, batches: Iterable[torch.Tensor]) -> None:
     """Set all running means and variances to those of these inputs, averaged over the batches.
 
-    For schemes with ``statistics="local"``, whose server never sees statistics: call it with the
-    server's public data, or on a client before it evaluates. Weights stay as they are.
+    For a model whose statistics came with noise: call it with the server's public data, or on a
+    client before it evaluates. Weights stay as they are.
 
     >>> model = nn.Sequential(nn.BatchNorm1d(2))
     >>> recompute_statistics(model, [torch.tensor([[0.0, 1.0], [2.0, 5.0]])])

@@ -196,6 +196,7 @@ class Entries:
 
 def select_sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """Names and values of a mapping that a payload carries: all but integers and booleans."""
+    state = dict(state.items())  # another thread may add to it
     check_flat(state)
     named = {name: value for name, value in state.items() if not is_left_out(value)}
     names = tuple(named)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import jopeq
-from jopeq.errors import DataError
 from jopeq.lab.attacks import AttackConfig, GradientMap
 from jopeq.lab.attacks import compare as module
 from jopeq.lab.attacks.compare import compare
@@ -43,19 +42,3 @@ def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
     attacked.clear()
     compare(*setting, SCHEMES, ("label",), CONFIG, keep=keep)  # without resume all is new
     assert len(attacked) == 2
-
-
-def test_what_was_kept_must_fit(setting, tmp_path):
-    keep = tmp_path / "kept.npz"
-    compare(*setting, RAW, ("label",), CONFIG, keep=keep)
-    found, images, labels = setting
-    with pytest.raises(DataError, match="other images"):
-        compare(found, images.flip(3), labels, RAW, ("label",), CONFIG, keep=keep, resume=True)
-    with pytest.raises(DataError, match="other settings"):
-        compare(*setting, RAW, ("label",), AttackConfig(iterations=2), keep=keep, resume=True)
-    compare(*setting, RAW, ("label",), CONFIG, keep=keep)  # one's own is replaced
-    keep.write_bytes(b"not a zip")
-    for resume, words in ((False, "holds something else"), (True, "cannot be read")):
-        with pytest.raises(DataError, match=words):
-            compare(*setting, RAW, ("label",), CONFIG, keep=keep, resume=resume)
-        assert keep.read_bytes() == b"not a zip"

@@ -6,7 +6,6 @@ from torch import nn
 from torch.nn import functional
 
 from jopeq.lab.attacks.gradients import GradientMap
-from jopeq.lab.training.models import build
 
 SHAPE = (2, 9, 8)
 
@@ -61,18 +60,3 @@ def test_every_image_meets_its_own_stage_of_training(model):
         assert torch.allclose(rows[row], mine[0], rtol=1e-10, atol=1e-13)
     with pytest.raises(ValueError, match="which"):
         together(images, together.one_hot(labels))
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "words"),
-    [
-        (build("lenet", (3, 9, 8), 10, 0), {}, r"2 channel\(s\)"),
-        (nn.Linear(2, 2).requires_grad_(False), {}, "requires a gradient"),
-        (nn.Sequential(nn.Conv2d(2, 2, 1), nn.Flatten(0)), {}, "logits"),
-        (nn.Conv2d(2, 3, 3), {}, "logits"),
-        (nn.Conv2d(2, 3, 3), {"parameters": torch.zeros(2, 3)}, "parameters"),
-    ],
-)
-def test_bad_models_and_parameters_are_named(model, options, words):
-    with pytest.raises(ValueError, match=words):
-        GradientMap(model, SHAPE, **options)

@@ -66,7 +66,11 @@ def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
 
 @pytest.mark.parametrize(
     ("hospitals", "epsilon", "rounds", "entries", "patients", "code"),
-    [(10, 1.0, 30, 7850, 40_000, "learns"), (30, 8.0, 10, 1000, 400, "loses some")],
+    [
+        (10, 1.0, 30, 7850, 40_000, "learns"),
+        (30, 8.0, 10, 1000, 400, "loses some"),
+        (100, 1.0, 10, 1000, 4_000, "learns"),
+    ],
 )
 def test_the_table_of_records_equals_the_plan(
     kept, hospitals, epsilon, rounds, entries, patients, code

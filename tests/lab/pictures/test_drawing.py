@@ -12,7 +12,6 @@ from jopeq.lab.pictures.drawing import (
     name_lines,
     new_stack,
     plain_log,
-    plain_number,
     save,
     svg,
 )
@@ -45,19 +44,6 @@ def test_an_svg_file_has_a_dark_colour_for_each_of_ours(tmp_path):
     assert (tmp_path / "deep" / "one.svg").read_text() == text
     save(drawn(ends)[0], tmp_path / "one.png")
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_ticks_are_plain_numbers():
-    _, panel = drawn()
-    panel.set_xlim(1, 1e7)
-    panel.figure.draw_without_rendering()
-    shown = [label.get_text() for label in panel.get_xticklabels()]
-    assert {"1", "10", "1,000", "100,000", "10M"} & set(shown)
-    assert not [text for text in shown if "mathdefault" in text]
-    numbers = (0.5, 1.5, 0.0001, 2e-5, 1e-9, 250, 2.5e6)
-    assert [plain_number(value) for value in numbers] == [
-        *("0.5", "1.5", "0.0001", "2·10⁻⁵", "10⁻⁹", "250", "2.5M")
-    ]
 
 
 def test_every_scheme_has_a_look_of_its_own():

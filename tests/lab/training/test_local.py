@@ -83,16 +83,6 @@ def test_kept_momentum_and_rates_of_clients(name, mode):
         np.testing.assert_allclose(found, expected[number], rtol=1e-3, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["cnn", "batch norm"])
-def test_seed_and_round_change_the_batches(name):
-    model = build(name)
-    trainer = trainer_of(model)
-    whole, _ = train(trainer, model)
-    assert np.array_equal(train(trainer, model)[0], whole)
-    for other in ({"seed": 1}, {"round_number": 1}):
-        assert not np.array_equal(train(trainer, model, **other)[0], whole)
-
-
 def test_order_sees_every_sample_before_any_again():
     order = batch_order(7, 20, torch.Generator().manual_seed(0))
     assert sorted(order[:7].tolist()) == sorted(order[7:14].tolist()) == list(range(7))
@@ -118,18 +108,6 @@ def test_participants():
 
 
 # Compilation
-
-
-@pytest.mark.usefixtures("no_compiler")
-def test_compile_is_chosen_by_the_length_of_the_run():
-    for name, options, is_compiled in (
-        ("linear", {"total_steps": 10_000}, False),
-        ("linear", {"total_steps": 10**5}, True),
-        ("linear", {"total_steps": 10**6, "compile": "off"}, False),
-        ("linear", {"compile": "on"}, True),
-        ("batch norm", {"compile": "on"}, False),
-    ):
-        assert trainer_of(build(name), **options).is_compiled == is_compiled
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler warns of itself

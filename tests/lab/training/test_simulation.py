@@ -226,19 +226,6 @@ def test_out_is_not_overwritten_by_accident(tmp_path):
     assert foreign.read_text() == "of another program"
 
 
-def test_resume_extends_a_finished_run(tmp_path):
-    options = {"scheme": jopeq.scheme("sdq", rate=2), "participation": 0.5}
-    recorded(tmp_path / "a", rounds=2, **options)
-    resumed = recorded(tmp_path / "a", resume=True, rounds=5, **options)
-    whole = recorded(tmp_path / "b", rounds=5, **options)
-    assert torch.equal(vector(resumed), vector(whole))
-    assert steady(resumed.history) == steady(whole.history)
-    again = recorded(tmp_path / "a", resume=True, rounds=5, **options)
-    assert torch.equal(vector(again), vector(whole))
-    with pytest.raises(CheckpointError, match="lr was"):
-        recorded(tmp_path / "a", resume=True, rounds=5, lr=0.2, **options)
-
-
 CHILD = """
 import os, signal, sys, torch
 torch.set_num_threads(1)

@@ -41,7 +41,7 @@ AXES: dict[str, tuple[Any, ...]] = {
 PER_ENTRY = ("response", "jopeq")
 SCHEMES = ("records", "sphere", "sum", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
-RECORD_STOPS = {"clients": AXES["clients"][:2], "epsilon": AXES["epsilon"][:-1]}  # the first ones
+RECORD_STOPS = {"clients": AXES["clients"][:3], "epsilon": AXES["epsilon"][:-1]}  # the first ones
 RECORD_DELTA = 1e-5  # below 1/patients at every stop
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits
 
@@ -50,7 +50,7 @@ REASONS: dict[Reason, str] = {
     "thin": "ε = {epsilon} for {times} rounds leaves less than 1/64 for each, which sphere "
     "refuses. Raise ε, or let each client take part in fewer rounds.",
     "many": "A secure sum takes at most 100,000 clients. Take fewer a round, or trust nobody.",
-    "beyond": "This page has plans for up to 30 hospitals and ε = 8 of a patient. "
+    "beyond": "This page has plans for up to 100 hospitals and ε = 8 of a patient. "
     "For more hospitals: jopeq plan --records.",
     "fine": "No plan holds so many parameters in {times} rounds for so few patients. Take fewer "
     "parameters or rounds, more patients, or a larger ε.",
