@@ -49,8 +49,8 @@ class Set:
 SETS = {
     "MNIST, HOG": Set("mnist", "hog", 60_000, 60, 0.14),
     "MNIST, 400 a hospital": Set("mnist", "hog", 4_000, 30, 1.0),
-    "MNIST, scattering": Set("mnist.npz", "rows", 60_000, 100, 0.14, cohorts=(30, 5)),
-    "Fashion-MNIST, scattering": Set("fashion.npz", "rows", 60_000, 100, 0.14, cohorts=(30, 5)),
+    "MNIST, scattering": Set("mnist.npz", "rows", 60_000, 100, 0.14),
+    "Fashion-MNIST, scattering": Set("fashion.npz", "rows", 60_000, 100, 0.14),
     "CIFAR-10, ImageNet features": Set("cifar10.npz", "rows", 50_000, 100, 0.16),
     "breast cancer": Set(
         *("cancer", "table", 400, 30, 1.0),
