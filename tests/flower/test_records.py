@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import logging
 import os
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ import jopeq
 from jopeq import Ledger
 from jopeq.flower import RecordMod, RecordStrategy, RoundFailedError, record_client, reply_total
 from jopeq.flower import circle_grid as module
+from jopeq.flower.record_app import _draw
 from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
 from jopeq.secure.circle import Kind, kind_of
@@ -377,6 +379,9 @@ GOOD = {
 }
 
 
+QUIET = {"one record", "several records of a patient"}  # nothing is wrong with them
+
+
 @pytest.mark.parametrize("name", [*BAD, *GOOD])
 def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch, caplog):
     scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0})
@@ -406,6 +411,18 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
         # the gradients of equal records at zero weights differ by their labels alone
         assert (norm == 0.0) if name in BAD else (0.1 * count < norm <= count)
     assert "Mrs Smith" not in repr([r.content for r in hospitals.grid.replies.values()])
+    is_told = any(one.levelno >= logging.WARNING for one in caplog.records)  # at home
+    assert is_told == (name not in QUIET)
+
+
+@pytest.mark.parametrize("sampling", [1.0, 0.5])
+def test_a_cap_that_does_not_hold_cuts_at_random(sampling, caplog):
+    scheme = jopeq.RecordSum(**{**TERMS, "sampling": sampling, "cap": 320})
+    records = torch.arange(321.0)[:, None], torch.zeros(321)
+    kept = [set(_draw(scheme, records, None, 1)[0][0].flatten().tolist()) for _ in range(40)]
+    assert max(map(len, kept)) <= 320
+    assert set.union(*kept) == set(range(321))  # a record beyond the cap is one like the others
+    assert "cap=320" in caplog.text
 
 
 def other_app(answer):

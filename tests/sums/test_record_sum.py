@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 
@@ -15,6 +14,7 @@ from jopeq.random.streams import PrivateStream
 from jopeq.sums import record_sum
 from jopeq.sums.evaluation import EVALUATED, read_evaluation
 from jopeq.sums.record_accounting import epsilon_of
+from jopeq.sums.record_plan import settle
 
 SEED = bytes(range(32))
 GIVEN = {
@@ -75,23 +75,19 @@ def test_a_plan_belongs_to_a_cohort(scheme):
     assert recovers.plan(DIMENSION, 3) == recovers.plan(DIMENSION, 4)
 
 
-def test_a_hospital_recomputes_the_epsilon_of_agreed_integers(scheme):
-    text = scheme.spec_for(DIMENSION, 3)
-    plan = scheme.agree(text)
-    assert plan == scheme.plan(DIMENSION, 3)
-    head, _, integers = text.rpartition(" by ")
-    numbers = json.loads(integers)
-    more = [*numbers[:4], numbers[4] * (1 + 2**-9)]  # a multiplier that B does not keep
-    less = [*numbers[:3], numbers[3] * 1.01, numbers[4]]  # a row of more places
-    weak = [*numbers[:3], numbers[3] * 1.01, numbers[4] / 1.02]  # consistent, and above ε
-    far = [[*numbers[:4], 1e-300], [*numbers[:2], 1e9, *numbers[3:]], [math.inf, *numbers[1:]]]
-    for wrong in (more, less, weak, *far, numbers[:4], [*numbers[:2], 1, *numbers[3:]]):
-        with pytest.raises(ValueError, match=r"plan|spec|sigma"):
-            scheme.agree(f"{head} by {json.dumps([*map(float, wrong)])}")
-    with pytest.raises(ValueError, match="spec"):
-        jopeq.RecordSum(**{**GIVEN, "clip": 1.0}).agree(text)
+def test_epsilon_is_recomputed_from_the_integers_of_a_plan(scheme):
+    numbers = scheme.plan(DIMENSION, 3).integers
+    assert settle(scheme, numbers) == scheme.plan(DIMENSION, 3)
+    *_, bound, multiplier = numbers
+    more = (*numbers[:5], multiplier * (1 + 2**-9))  # a multiplier that B does not keep
+    less = (*numbers[:4], int(bound * 1.01), multiplier)  # a row of more places
+    weak = (*numbers[:4], int(bound * 1.01), multiplier / 1.02)  # consistent, and above ε
+    far = [(*numbers[:5], 1e-300), (*numbers[:3], 10**9, *numbers[4:])]
+    for wrong in (more, less, weak, *far, (*numbers[:3], 1, *numbers[4:])):
+        with pytest.raises(ValueError, match=r"plan|sigma"):
+            settle(scheme, wrong)
     # a coarser step than the own is one that holds
-    coarser = scheme.agree(f"{head} by {json.dumps([*numbers[:3], numbers[3] - 9, numbers[4]])}")
+    coarser = settle(scheme, (*numbers[:4], bound - 9, multiplier))
     share = scheme.encode(np.zeros((3, DIMENSION)), seed=SEED, clients=3, plan=coarser)
     assert len(share) == DIMENSION
     with pytest.raises(ValueError, match="plan"):
@@ -381,3 +377,16 @@ def test_a_ledger_composes_the_rounds_of_all_runs(scheme, tmp_path):
         again.participate(jopeq.SecureSum(epsilon=0.1, clip=1.0, clients=5, threshold=4), 10)
     with pytest.raises(ValueError, match="delta"):
         jopeq.Ledger(budget=3.0).participate(scheme, DIMENSION)
+
+
+def test_totals_that_no_shares_make_are_refused():
+    scheme, size = jopeq.RecordSum(**GIVEN), 2000
+    bits, rng = scheme.plan(size, 3).bits, np.random.default_rng(5)
+    shares = [scheme.encode(rng.normal(size=(50, size)), seed=SEED, clients=3) for _ in range(3)]
+    total = sum(share.astype(np.int64) for share in shares) % (1 << bits)
+    given = {"seed": SEED, "dimension": size, "clients": 3}
+    assert np.linalg.norm(scheme.decode(total, **given)) < 1.0
+    mask = rng.integers(0, 1 << bits, size)
+    with pytest.raises(JoPEQError) as refused:
+        scheme.decode((total + mask) % (1 << bits), **given)
+    assert refused.value.code == "total"

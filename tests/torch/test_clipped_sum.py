@@ -9,6 +9,7 @@ from opacus.grad_sample import GradSampleModule
 from torch import nn
 from torch.nn import functional as F
 
+from jopeq.sums import clipped_total
 from jopeq.sums.clipped_total import UNITS, ClippedTotal, to_integers
 from jopeq.torch import clipped_sum, evaluated_sum
 
@@ -165,7 +166,7 @@ def test_a_group_is_clipped_as_one(name):
     [F.cross_entropy, nn.CrossEntropyLoss(), partial(F.cross_entropy, label_smoothing=0.1),
      lambda outputs, targets: F.cross_entropy(outputs, targets)],
 )  # fmt: skip
-def test_bad_records_count_as_zeros(name, loss, recwarn):
+def test_bad_records_count_as_zeros(name, loss, recwarn, caplog):
     model, inputs, labels = make(name, count=12)
     good = clipped_sum(model, loss, inputs[:9], labels[:9], CLIP, chunk=8)
     labels[9], labels[10] = 4, -1
@@ -176,6 +177,62 @@ def test_bad_records_count_as_zeros(name, loss, recwarn):
     all_of_them = clipped_sum(model, loss, inputs, labels, CLIP, chunk=8)
     assert (all_of_them.values == good.values).all()
     assert not recwarn.list
+    assert "3 of the 12 records" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["head", "cnn"])
+@pytest.mark.parametrize("group", [None, 3])
+def test_padding_is_the_work_of_records(name, group, monkeypatch):
+    model, inputs, labels = make(name)
+    added, add_up = [], clipped_total.add_up
+    monkeypatch.setattr(
+        clipped_total, "add_up", lambda rows, *rest: (added.append(len(rows)), add_up(rows, *rest))
+    )
+    work = set()
+    for count in (0, 1, 12, 37):
+        mine = (model, F.cross_entropy, inputs[:count], labels[:count], CLIP)
+        owners = None if group is None else np.arange(count) * group  # a record each
+        added.clear()
+        padded = clipped_sum(*mine, group=owners, chunk=8, padded=40)
+        work.add(sum(added))
+        plain = clipped_sum(*mine, group=owners, chunk=8)
+        assert (padded.values == plain.values).all()
+        assert padded.rows == plain.rows == count
+    assert work == {40}
+
+
+class Functional(nn.Module):
+    """Linear layers as functions, every way that PyTorch takes them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(6, 5))
+        self.second = nn.Parameter(torch.randn(6))
+        self.third = nn.Parameter(torch.randn(3, 6))
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            first = F.linear(input=x, weight=self.first, bias=self.second)
+            assert first.dtype == torch.bfloat16
+        first = first.float()
+        return F.linear(first, self.third) * F.linear(first, self.second)[..., None]
+
+
+def test_linear_layers_as_functions():
+    inputs, labels = torch.randn(9, 5), torch.tensor([0, 1, 2] * 3)
+    total = clipped_sum(Functional(), F.cross_entropy, inputs, labels, CLIP)
+    assert np.abs(total.values).max() > 0
+
+
+def test_lists_of_records(caplog):
+    model, inputs, labels = make("linear")
+    whole = clipped_sum(model, F.cross_entropy, inputs, labels, CLIP)
+    assert (
+        clipped_sum(model, F.cross_entropy, list(inputs), labels, CLIP).values == whole.values
+    ).all()
+    with pytest.raises(ValueError, match="records"):
+        clipped_sum(model, F.cross_entropy, [inputs[0], inputs[0, :5]], labels[:2], CLIP)
+    assert not caplog.text
 
 
 def test_labels_that_the_loss_ignores_are_no_bad_labels():

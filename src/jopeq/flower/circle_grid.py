@@ -29,6 +29,7 @@ from jopeq.flower.wrapper import RoundFailedError, RoundReport, array_bytes
 from jopeq.secure import Attempt, CircleServer
 from jopeq.secure.circle import Kind, kind_of
 from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.shares import centred, is_uniform
 
 _POLL, _WAIT = 0.2, 3.0  # seconds between two looks: for replies, for nodes
 _FIRST_DEADLINE, _LEAST_DEADLINE, _SLOWEST = 600.0, 30.0, 3.0
@@ -300,13 +301,6 @@ class CircleGrid:
 
 
 def is_plausible(total: Any, attempt: Attempt) -> bool:
-    """Whether a total can be a Gaussian's: one bad share makes it uniform, which masks are.
-
-    A quarter of uniform integers lies in the outer quarter of the ring, within six deviations;
-    of few integers nothing can be said.
-    """
-    size = 1 << attempt.plan.bits
-    centred = (total.astype(np.int64) + size // 2) % size - size // 2
-    outer, count = int(np.count_nonzero(8 * np.abs(centred) >= 3 * size)), len(total)
-    slack = 6.0 * math.sqrt(3.0 * count) / 4.0
-    return slack >= count / 4.0 or outer < count / 4.0 - slack
+    """Whether a total can be a Gaussian's: one bad share makes it uniform, which masks are."""
+    bits, length = attempt.plan.bits, attempt.plan.length
+    return not is_uniform(centred(total, bits, length, length), bits)

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from jopeq.flower.record_mod import LARGEST_LOSS, RecordMod, agreed_task, reply_total
 from jopeq.flower.survey import Table, answer_surveys
+from jopeq.random.streams import PrivateStream
 from jopeq.statistics import Survey
 from jopeq.sums.evaluation import check_largest_loss
-from jopeq.sums.record_sample import cut, records_of_patients
+from jopeq.sums.record_sample import cut, draw_records, records_of_patients
 from jopeq.sums.record_sum import RecordSum
-from jopeq.torch.clipped_sum import Loss, clipped_sum, count_entries, evaluated_sum
+from jopeq.torch.clipped_sum import Loss, as_records, clipped_sum, count_entries, evaluated_sum
 
 Records = Callable[[Context], tuple[Any, ...]]
 
@@ -59,7 +60,8 @@ def record_client(
         several. It is called after the share is charged, and must read nothing else of the server.
     cap : Optional[int] (default: None)
         Public bound on this hospital's records (or patients), by default the scheme's. Every round
-        takes as long as a sample of so many. Beyond it records are left out, and the log says so.
+        takes as long as a sample of so many needs. Of more records ε does not hold, and the node's
+        log says so.
     rows_each : int (default: 1)
         Public bound on the records of a patient; of more, the first count.
     chunk : Optional[int] (default: None)
@@ -134,17 +136,18 @@ def _draw(
     """Inputs and targets of a fresh sample, and whose they are of how many that there may be."""
     inputs, targets, *rest = found
     parts = inputs if isinstance(inputs, tuple) else (inputs,)
-    parts = tuple(torch.as_tensor(part) for part in (*parts, targets))
+    parts = tuple(map(as_records, (*parts, targets)))
     count = len(parts[-1])
     if any(len(part) != count for part in parts):
         raise ValueError(f"records: {list(map(len, parts))} inputs and targets, one of each needed")
     group = np.asarray(rest[0]) if rest else None
     places = records_of_patients(count, group, rows_each)
     most = cap or scheme.cap or scheme.records
-    if len(places) > most:
-        log(ERROR, "records: there are %d and cap is %d: the last are left out", len(places), most)
-        places = places[:most]
-    drawn = cut(np.flatnonzero(scheme.sample(len(places))), scheme.capacity(cap))
+    if not 1 <= len(places) <= most:
+        # a refusal, or leaving records out, would show one record more than a larger sample does
+        log(ERROR, "records: there are %d, and ε holds for 1 to cap=%d: mend it", len(places), most)
+    is_drawn = draw_records(len(places), scheme.sampling, PrivateStream())
+    drawn = cut(np.flatnonzero(is_drawn), scheme.capacity(cap))
     chosen = places[drawn]
     indices = torch.from_numpy(chosen[chosen >= 0])
     *taken, labels = (part[indices.to(part.device)] for part in parts)

@@ -7,6 +7,7 @@ drawn, rows of record 0 are computed and dropped.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from jopeq.wire.entries import is_tensor
 Indices = NDArray[np.int64]
 RowsOf = Callable[[Indices], Any]
 
-_CUT_LANE = 1  # of a private stream; lane 0 draws the sample
+_SAMPLE_LANE, _CUT_LANE = 0, 1  # of a private stream
 
 
 def records_of_patients(count: int, group: Any, rows_each: int) -> Indices:
@@ -39,6 +40,14 @@ def records_of_patients(count: int, group: Any, rows_each: int) -> Indices:
     is_kept = ranks < rows_each
     places[owners[order][is_kept], ranks[is_kept]] = order[is_kept]
     return places
+
+
+def draw_records(count: int, sampling: float, private: PrivateStream) -> NDArray[np.bool_]:
+    """Each of ``count`` with chance ⌊sampling·2⁶⁴⌋/2⁶⁴."""
+    if sampling == 1.0:
+        return np.ones(count, dtype=np.bool_)
+    words = private.words64(lane=_SAMPLE_LANE, start=0, count=count)
+    return words < np.uint64(int(Decimal(sampling) * (1 << 64)))
 
 
 def cut(drawn: Indices, most: int) -> Indices:

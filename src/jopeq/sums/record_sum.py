@@ -16,10 +16,8 @@ one record, and a record could move them by more than its clip. Proof: docs/guar
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -27,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.errors import UpdateError
+from jopeq.errors import PayloadError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, private_stream
@@ -45,7 +43,7 @@ from jopeq.sums.record_plan import (
     tables_of,
     tau_of,
 )
-from jopeq.sums.record_sample import RowsOf, cut, records_of_patients, total_of
+from jopeq.sums.record_sample import RowsOf, cut, draw_records, records_of_patients, total_of
 from jopeq.sums.shares import (
     MAX_ENTRIES,
     centred,
@@ -53,6 +51,7 @@ from jopeq.sums.shares import (
     check_dimension,
     check_terms,
     draw_share,
+    is_uniform,
     rotate,
     rotate_back,
     shared_stream,
@@ -64,8 +63,6 @@ Array = NDArray[np.float64]
 
 CHUNK = 256
 _LARGEST_PLACE = 2.0**48
-_WORDS = 1 << 64
-_SAMPLE_LANE = 0  # of a private stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,23 +264,6 @@ class RecordSum:
         integers = json.dumps(self.plan(dimension, clients).integers[1:], separators=(",", ":"))
         return f"{self.spec} of {dimension} entries by {integers}"
 
-    def agree(self, spec: str) -> RecordPlan:
-        """The plan in another end's ``spec_for``, if that scheme is this one and (ε, δ) holds.
-
-        Accountants on two machines may differ in the last digit: the hospital recomputes ε from the
-        other's integers instead of insisting on its own.
-        """
-        mine, _, rest = spec.partition(" of ")
-        dimension, _, integers = rest.partition(" entries by ")
-        try:
-            found = tuple(map(float, json.loads(integers)))
-            entries = check_dimension(int(dimension))
-            if mine != self.spec or len(found) != 5 or not all(map(math.isfinite, found)):
-                raise ValueError(f"it is of {mine}")
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"spec {spec!r:.300} is not one of {self.spec}: {error}") from None
-        return settle(self, (entries, *found))
-
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
         """What both ends use for rows of this dimension and a cohort of so many hospitals.
 
@@ -322,11 +302,7 @@ class RecordSum:
             raise ValueError(
                 f"count must be from 0 to {most}, got {found}: give RecordSum a larger cap"
             )
-        private = private_stream(noise)
-        if self.sampling == 1.0:
-            return np.ones(found, dtype=np.bool_)
-        words = private.words64(lane=_SAMPLE_LANE, start=0, count=found)
-        return words < np.uint64(int(Decimal(self.sampling) * _WORDS))
+        return draw_records(found, self.sampling, private_stream(noise))
 
     def share(
         self,
@@ -388,8 +364,8 @@ class RecordSum:
 
         ``rows`` are an array or tensor (m, d), an iterable of such chunks, or a ``ClippedTotal``.
         ``seed`` (32 bytes) is the round's, public and the same for all hospitals. ``clients`` is
-        the size of the named cohort; ``plan`` one that ``agree`` has accepted, instead of the own.
-        ``noise`` is for tests. Send the share only under a mask.
+        the size of the named cohort; ``plan`` its plan, if at hand: ε is recomputed from its
+        integers. ``noise`` is for tests. Send the share only under a mask.
         """
         shared, private = shared_stream(seed), private_stream(noise)
         clients = check_clients(self, clients)
@@ -419,12 +395,20 @@ class RecordSum:
     ) -> Array:
         """The mean row: the sum of all sampled rows, clipped, over the expected batch.
 
-        ``total`` is the sum of the shares of ``clients`` hospitals, mod 2^bits.
+        ``total`` is the sum of the shares of ``clients`` hospitals, mod 2^bits. ``PayloadError``
+        (code ``total``) for one that is uniform, as it is where a mask or a share is missing; of
+        up to 108 entries that cannot be told.
         """
         count, shared = check_clients(self, clients), shared_stream(seed)
         if plan is None:
             plan = self.plan(dimension, count)
         values = centred(total, plan.bits, plan.dimension, check_dimension(dimension))
+        if is_uniform(values, plan.bits):
+            raise PayloadError(
+                f"total is uniform mod 2^{plan.bits}, no sum of {count} shares: add up the shares "
+                "of the whole cohort, each once, or raise signal",
+                code="total",
+            )
         values *= plan.step / self.expected_batch
         rotate_back(values, shared)
         return values

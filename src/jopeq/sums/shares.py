@@ -7,6 +7,7 @@ Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i�
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -145,6 +146,17 @@ def draw_share(plan: Any, places: NDArray[np.int64], private: PrivateStream) -> 
         words = private.words64(lane=DRAW_LANE, start=start, count=len(here))
         share[start : start + len(here)] = plan.law.draw(here, words) & ((1 << plan.bits) - 1)
     return share
+
+
+def is_uniform(values: Array, bits: int) -> bool:
+    """Whether centred integers mod 2^bits fill the ring evenly: one missing mask makes them.
+
+    A quarter of uniform integers lies in the outer quarter of the ring, within six deviations. Up
+    to 108 integers are too few to say.
+    """
+    outer, count = int(np.count_nonzero(8 * np.abs(values) >= 3 << bits)), len(values)
+    slack = 6.0 * math.sqrt(3.0 * count) / 4.0
+    return slack < count / 4.0 <= outer + slack
 
 
 def centred(total: Any, bits: int, length: int, dimension: int) -> Array:

@@ -4,10 +4,13 @@ Privacy needs every row to be a function of its own record and of public values.
 ``torch.func.vmap``, each as a batch of its own, so that no layer can mix two of them, draw from a
 shared generator or write to a buffer. Chunks have one padded shape and linear layers whole cache
 lines, so that the floats of a row depend neither on how many records there are nor on its place.
+Products of matrices that no linear layer makes (attention's, ``x @ w``) keep a dependence of 1e-7:
+``RecordSum.moved`` is there for such.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +29,8 @@ from jopeq import kernels
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.clipped_total import ClippedTotal, as_group
 from jopeq.sums.evaluation import EVALUATED, check_largest_loss
+
+_LOG = logging.getLogger("jopeq")
 
 Loss = Callable[[Any, Any], Tensor]
 Rows = tuple[Tensor, ...]
@@ -82,7 +87,7 @@ def clipped_sum(
         128 MiB of gradients and 16 MiB of inputs hold, at most 1,024 and at most ``padded``.
     padded : int, optional
         How many records the work is for, if that is more than there are: gradients of zeros are
-        computed and dropped, so that the time does not tell the number of records.
+        computed, clipped and dropped, so that the time does not tell the number of records.
 
     >>> inputs, labels = torch.eye(3), torch.tensor([0, 1, 1])
     >>> total = clipped_sum(nn.Linear(3, 2), functional.cross_entropy, inputs, labels, clip=0.5)
@@ -90,9 +95,11 @@ def clipped_sum(
     8
     """
     total = ClippedTotal(count_entries(model), clip)
+    spare = ClippedTotal(total.dimension, clip) if padded else None
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     records = _as_records(inputs, targets)
-    size = _checked_chunk(chunk, total.dimension, records, padded)
+    size = _checked_chunk(chunk, sum(map(_entries_made, trained.values())), records, padded)
+    count = max(len(records[0]), padded or 0)
     order = ids = None
     if group is not None:
         ids = as_group(group, len(records[0]))
@@ -100,13 +107,12 @@ def clipped_sum(
         ids = ids[order]
     compute = _gradients(model, _with_checked_labels(loss), trained)
     device = next(iter(trained.values())).device
-    count = max(len(records[0]), padded or 0)
     is_recorded = device.type == "cuda" and count >= _RECORDED * size
     if device.type == "cpu":
         kernels.note(count * total.dimension)  # all at once: they pay for the first chunk too
     with _in_small_steps():
         chunks = _chunks(records, order, size, device, count)
-        pieces = _pieces(compute, chunks, is_recorded)
+        pieces = _pieces(compute, chunks, spare, ids is not None, is_recorded)
         if ids is None:
             for rows in pieces:
                 total.add(rows)
@@ -157,7 +163,7 @@ def evaluated_sum(
     array([ 3.  ,  0.  , -0.92])
     """
     check_largest_loss(largest_loss)
-    total = ClippedTotal(EVALUATED, 1.0)
+    total, spare = ClippedTotal(EVALUATED, 1.0), ClippedTotal(EVALUATED, 1.0) if padded else None
     _check_layers(model)
     records = _as_records(inputs, targets)
     if score is None and records[-1].is_floating_point():
@@ -182,7 +188,7 @@ def evaluated_sum(
     device = next((one.device for one in state.values()), records[0].device)
     chunks = _chunks((weights, *map(_widened, records)), None, size, device, padded or 0)
     with torch.no_grad(), _in_small_steps():
-        rows = list(_pieces(lambda chunk: (vmap(row)(*chunk),), chunks))
+        rows = list(_pieces(lambda chunk: (vmap(row)(*chunk),), chunks, spare, True))
     return total.add(torch.cat(rows), ids) if rows else total
 
 
@@ -222,17 +228,35 @@ class _InWholeLines(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func is functional.linear and args[0].device.type == "cpu":
-            return _linear(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        chosen = _linear if func is functional.linear else func
+        return chosen(*args, **(kwargs or {}))
 
 
-def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    line = _LINE // inputs.element_size()
-    classes, width = -len(weight) % line, -weight.shape[1] % line
+def _linear(
+    input: Tensor,  # noqa: A002 (PyTorch's name, which a model may give)
+    weight: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
+    if input.device.type != "cpu" or weight.dim() != 2:
+        return functional.linear(input, weight, bias)
+    classes, width = _missing(weight)
     filled = functional.pad(weight, (0, width, 0, classes))
-    found = functional.linear(functional.pad(inputs, (0, width)), filled)[..., : len(weight)]
-    return found if bias is None else found + bias
+    found = functional.linear(functional.pad(input, (0, width)), filled)[..., : len(weight)]
+    return found if bias is None else found + bias.to(found.dtype)
+
+
+def _missing(weight: Tensor) -> tuple[int, int]:
+    """Rows and columns that fill up whole cache lines."""
+    line = _LINE // weight.element_size()
+    return -weight.shape[0] % line, -weight.shape[1] % line
+
+
+def _entries_made(parameter: Tensor) -> int:
+    """Entries of a record's gradient while it is computed: that of a linear layer is filled up."""
+    if parameter.dim() != 2 or parameter.device.type != "cpu":
+        return parameter.numel()
+    rows, columns = _missing(parameter)
+    return (parameter.shape[0] + rows) * (parameter.shape[1] + columns)
 
 
 def _check_layers(model: nn.Module) -> None:
@@ -253,10 +277,19 @@ def _check_layers(model: nn.Module) -> None:
             )
 
 
+def as_records(values: Any) -> Tensor:
+    """One record in each entry of the first axis, also of a list of tensors."""
+    is_list = isinstance(values, list) and any(isinstance(one, Tensor) for one in values)
+    try:
+        return torch.stack(values) if is_list else torch.as_tensor(values)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"records must be numbers of one shape, one entry each: {error}") from None
+
+
 def _as_records(inputs: Any, targets: Any) -> Rows:
     """All arguments of the model, then the targets, of one length."""
     parts = (*inputs, targets) if isinstance(inputs, tuple) else (inputs, targets)
-    found = tuple(torch.as_tensor(part).detach() for part in parts)
+    found = tuple(as_records(part).detach() for part in parts)
     lengths = [len(part) if part.dim() else None for part in found]
     if len(found) < 2 or None in lengths or len(set(lengths)) > 1:
         raise ValueError(
@@ -266,10 +299,10 @@ def _as_records(inputs: Any, targets: Any) -> Rows:
     return found
 
 
-def _checked_chunk(chunk: int | None, dimension: int, records: Rows, padded: int | None) -> int:
+def _checked_chunk(chunk: int | None, entries: int, records: Rows, padded: int | None) -> int:
     if chunk is None:
         sizes = [math.prod(part.shape[1:]) * part.element_size() for part in records]
-        fitting = min(_ROW_BYTES // (4 * dimension), _INPUT_BYTES // max(1, sum(sizes)), _MOST)
+        fitting = min(_ROW_BYTES // (4 * entries), _INPUT_BYTES // max(1, sum(sizes)), _MOST)
         fitting = max(fitting // _LEAST, 1) * _LEAST
         if not padded:
             return fitting
@@ -382,16 +415,37 @@ def _chunks(
 
 
 def _pieces(
-    compute: Callable[[Rows], Rows], chunks: Iterator[tuple[int, Rows]], is_recorded: bool = False
+    compute: Callable[[Rows], Rows],
+    chunks: Iterator[tuple[int, Rows]],
+    spare: ClippedTotal | None,
+    is_grouped: bool,
+    is_recorded: bool = False,
 ) -> Iterator[Tensor]:
-    """The rows of all records, in order; a piece is overwritten by the next."""
+    """The rows of all records, in order; a piece is overwritten by the next.
+
+    Rows that fill up a chunk go to a total that nobody reads, if there is one: the same work.
+    """
+    lasts = list[Tensor]()
     for count, chunk in chunks:
         if is_recorded:
             compute, is_recorded = _record(compute, chunk), False
-        found = tuple(part[:count] for part in _compute_all(compute, chunk))
-        if not count:
-            continue
-        yield from [found[0]] if len(found) == 1 else _outer(*found)
+        found = _compute_all(compute, chunk)
+        lasts.append(found[0][:count, -1].clone())  # without a finite loss it is not finite
+        if spare is None:
+            found = tuple(part[:count] for part in found)
+        left = count
+        for rows in [found[0]] if len(found) == 1 else _outer(*found):
+            here = min(left, len(rows))
+            left -= here
+            if spare is not None:
+                others = spare.rows + np.arange(len(rows) - here) if is_grouped else None
+                spare.add(rows[here:], others)
+            if here:
+                yield rows[:here]
+    bad = int((~torch.isfinite(torch.cat(lasts))).sum()) if lasts else 0
+    if bad:
+        told = "%d of the %d records in this sample have no finite loss and count as zeros"
+        _LOG.warning(told, bad, sum(map(len, lasts)))
 
 
 def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
