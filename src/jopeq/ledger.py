@@ -17,7 +17,7 @@ from typing import Any
 from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError
 from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
-from jopeq.privacy.guarantee import Guarantee, digits_up
+from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.round import Round
 from jopeq.sums.record_accounting import RecordRounds, epsilon_within
@@ -135,7 +135,7 @@ class Ledger:
             )
         epsilon, theorem = spent.epsilon_at(self._delta)
         if spent.counts and self._adversary == "server":
-            assumptions = (*assumptions, f"{rounds} rounds composed by {theorem}")
+            assumptions = (*assumptions, f"{count_of(rounds, 'round')} composed by {theorem}")
         return Guarantee(
             epsilon=epsilon,
             delta=self._delta if spent.counts else 0.0,

@@ -26,7 +26,7 @@ def test_a_ledger_is_made_once_and_shown(run, tmp_path):
     kept.encode(jopeq.scheme("laplace", epsilon=1.00001, clip=1.0), np.zeros(10))
     kept.save(path)
     shown, spent = run("show", path).output, "ε ≤ 10.01 of 50 at δ = 1e-06"
-    for part in (spent, "rounds  1", 'scheme  ["laplace",'):
+    for part in (spent, "rounds  1", "scheme  messages by the scheme “laplace”"):
         assert part in shown
 
 
@@ -39,15 +39,17 @@ def test_a_ledger_of_a_sum_says_how_many_rounds_are_left(run, tmp_path):
     assert "rounds  4 of 6\n" in run("show", tmp_path / "ledger").output
 
 
-def test_rounds_of_records(run, tmp_path):
+def test_rounds_of_records(run, tmp_path, monkeypatch):
     given = {"epsilon": 1.0, "clip": 1.0, "records": 100, "sampling": 1.0, "rounds": 3}
     scheme = jopeq.RecordSum(**given, clients=4, threshold=3)
     ledger = jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
     for _ in range(2):
         ledger.participate(scheme, 10)
     ledger.save(tmp_path / "ledger")
+    monkeypatch.setenv("COLUMNS", "80")
     shown = run("show", tmp_path / "ledger").output
     assert re.search(r"ε = 0\.7\d+ of 2 for every patient, 2 of 3 rounds", shown)
+    assert max(map(len, shown.splitlines())) <= 80
     for out in ("page", "page.html"):
         done = run("report", tmp_path / "ledger", "--out", tmp_path / out)
         assert done.exit_code == 0, done.output

@@ -203,7 +203,7 @@ def _meaning(epsilon: float, delta: float) -> str:
 def _asked(ledger: Ledger) -> _Section:
     if ledger.runs:
         rows = [
-            (*_described(printable(name)), f"{done} of {planned}", _days(*ledger.dates[name]))
+            (*describe_run(printable(name)), f"{done} of {planned}", _days(*ledger.dates[name]))
             for name, (done, planned) in ledger.runs.items()
         ]
     else:
@@ -212,7 +212,7 @@ def _asked(ledger: Ledger) -> _Section:
         rows = [
             (
                 "all",
-                _described(printable(ledger.scheme or "–"))[1],
+                describe_run(printable(ledger.scheme or "–"))[1],
                 f"{ledger.rounds}{total}",
                 _days(*days),
             )
@@ -221,7 +221,7 @@ def _asked(ledger: Ledger) -> _Section:
     return _Section("What was asked", table=(heading, *rows))
 
 
-def _described(text: str) -> tuple[str, str]:
+def describe_run(text: str) -> tuple[str, str]:
     """The name of a run, and its scheme in words; the scheme as it is, where it is unknown."""
     found = _RUN.fullmatch(text)
     if found is None:

@@ -14,7 +14,7 @@ import typer
 
 from jopeq import kernels
 from jopeq.analysis.learning import judge, mean_error
-from jopeq.cli.output import explained, make_console
+from jopeq.cli.output import explained, make_console, print_text
 from jopeq.kernels.cache import checked_folder, is_compiled
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
@@ -58,9 +58,9 @@ def doctor(
         state, frozen = state_of(model), frozen_of(model)
         sent = {name: value for name, value in state.items() if name not in frozen}
         for text in propose_sum(state, frozen, epsilon, clients, rounds):
-            typer.echo(f"- {text}")
-        typer.echo("\nEach entry by itself, which protects no person:")
-        typer.echo(describe_model(sent, epsilon, rate))
+            print_text(f"- {text}")
+        print_text("", "Each entry by itself, which protects no person:")
+        print_text(*describe_model(sent, epsilon, rate).splitlines())
 
 
 def compile_kernels() -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from jopeq.analysis.ledger_report import ledger_report
-from jopeq.cli.output import explained
+from jopeq.analysis.ledger_report import describe_run, ledger_report
+from jopeq.cli.output import explained, print_text
 from jopeq.files import atomic
 from jopeq.ledger import Ledger, printable
 from jopeq.privacy.guarantee import digits_up
@@ -42,14 +42,15 @@ def show(path: LedgerPath) -> None:
     spent, budget = digits_up(found.spent.epsilon), repr(found.budget).removesuffix(".0")
     if found.runs:
         done, planned = (sum(numbers) for numbers in zip(*found.runs.values(), strict=True))
-        typer.echo(f"ε = {spent} of {budget} for every patient, {done} of {planned} rounds")
-        for name, (done, planned) in found.runs.items():
-            typer.echo(f"run     {done} of {planned} rounds {printable(name)}")
+        print_text(f"ε = {spent} of {budget} for every patient, {done} of {planned} rounds")
+        for text, (done, planned) in found.runs.items():
+            name, asked = describe_run(printable(text))
+            print_text(f"run     {name}", f"        {done} of {planned} rounds: {asked}")
         return
     total = "" if found.participations is None else f" of {found.participations}"
-    typer.echo(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
-    typer.echo(f"rounds  {found.rounds}{total}")
-    typer.echo(f"scheme  {printable(found.scheme or 'none yet')}")
+    print_text(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
+    print_text(f"rounds  {found.rounds}{total}")
+    print_text(f"scheme  {describe_run(printable(found.scheme or 'none yet'))[1]}")
 
 
 @ledger.command()

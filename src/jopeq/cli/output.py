@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,14 @@ def make_console() -> Console:
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return Console()
     return Console(width=_WIDEST_TABLE)
+
+
+def print_text(*lines: str) -> None:
+    """Print lines; one that is wider than the terminal goes on in the next, as far to the right."""
+    width = make_console().width
+    for line in lines:
+        left = " " * (len(line) - len(line.lstrip()))
+        typer.echo(textwrap.fill(line, width, subsequent_indent=left, break_long_words=False))
 
 
 def make_table(

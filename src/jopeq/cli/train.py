@@ -36,6 +36,7 @@ from jopeq.cli.output import (
     with_flags,
 )
 from jopeq.cli.run_file import read_run_file, settings_of
+from jopeq.privacy.guarantee import count_of
 from jopeq.registry import SCHEMES
 from jopeq.registry import scheme as make_scheme
 from jopeq.sums.record_sum import RecordSum
@@ -393,7 +394,7 @@ def _people_table(results: Sequence[Result]) -> Table:
     again = ", samples given out more than once" if facts["is_resampled"] else ""
     return make_table(
         f"{settings['model']} on {settings['data']}: {scheme_text(settings['scheme'])}, "
-        f"{facts['people']:,} people of {settings['examples']} samples{again}, "
+        f"{facts['people']:,} people of {count_of(settings['examples'], 'sample')}{again}, "
         f"{results[0].dimension:,} parameters",
         {
             "seed": _seed,

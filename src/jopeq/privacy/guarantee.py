@@ -87,7 +87,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         is, the δ of the result is smaller than the one asked for.
         """
         samples = self._samples(dimension)
-        return self._composed(samples, "update", f"{samples} samples composed", delta)
+        return self._composed(samples, "update", f"{count_of(samples, 'sample')} composed", delta)
 
     def for_client(self, dimension: int, rounds: int, delta: float = 0.0) -> Guarantee:
         """All updates a client sends in ``rounds`` rounds; ``delta`` as in ``for_update``.
@@ -98,12 +98,14 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         """
         rounds = check_count("rounds", rounds)
         if self.unit == "update":
-            return self._composed(rounds, "client", f"{rounds} rounds composed", delta)
+            return self._composed(rounds, "client", f"{count_of(rounds, 'round')} composed", delta)
         if delta == 0.0:
             update = self.for_update(dimension)
-            return update._composed(rounds, "client", f"{rounds} rounds composed", delta)
+            return update._composed(
+                rounds, "client", f"{count_of(rounds, 'round')} composed", delta
+            )
         samples = self._samples(dimension)
-        note = f"{samples} samples in each of {rounds} rounds composed"
+        note = f"{count_of(samples, 'sample')} in each of {count_of(rounds, 'round')} composed"
         return self._composed(samples * rounds, "client", note, delta)
 
     def _samples(self, dimension: int) -> int:
@@ -167,6 +169,15 @@ def strength_of(epsilon: float) -> str:
     ['strong', 'moderate', 'none']
     """
     return next((word for most, word in STRENGTHS.items() if epsilon <= most * (1 + 1e-9)), "none")
+
+
+def count_of(number: int, noun: str) -> str:
+    """How many.
+
+    >>> count_of(1, "round"), count_of(20, "round")
+    ('1 round', '20 rounds')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def digits_up(value: float, digits: int = 4) -> str:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
-from jopeq.privacy.guarantee import Guarantee
+from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream, private_stream
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal
@@ -236,8 +236,10 @@ class RecordSum:
             if self.dropouts == "recover"
             else f"of a named cohort of at least {self.threshold} hospitals that all answered"
         )
-        beside = f" and {self.evaluations} evaluations" if self.evaluations else ""
-        spent = f"at most {self.rounds} rounds{beside}, every attempt counted, {sampled}"
+        beside = f" and {count_of(self.evaluations, 'evaluation')}" if self.evaluations else ""
+        spent = (
+            f"at most {count_of(self.rounds, 'round')}{beside}, every attempt counted, {sampled}"
+        )
         trusted = (
             f"if nothing but sums {opened} is opened, at most {self.colluding} of whom, other "
             "hospitals included, collude"
