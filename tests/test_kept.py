@@ -77,16 +77,47 @@ def test_junk_that_looks_sound_is_computed_again(monkeypatch):
     true = record_accounting.epsilon_of(run, 1e-5, 1.0)
     least = record_accounting.least_multiplier(*given)
     law = GaussianRounding(150, 4096)
-    for junk in (b"", b"junk", b"\xff", b"nan", b"inf", b"-1.0", b"0", b"2.0", b"29.99"):
+    words = (b"", b"junk", b"\xff", b"nan", b"inf", b"snan")
+    for junk in (*words, b"-1.0", b"-1e-60", b"0", b"1e-12", b"2.0", b"29.99"):
         rows = junk.ljust(gaussian_rounding._DIGITS) + law.thresholds.tobytes()
         monkeypatch.setattr(record_accounting._KEPT, "find", lambda *_, junk=junk: junk)
         monkeypatch.setattr(gaussian_rounding._KEPT, "find", lambda *_, rows=rows: rows)
         forget()
         assert record_accounting.epsilon_of(run, 1e-5, 1.0) == true
         assert record_accounting.least_multiplier(*given) == least
-        if junk[-1:].isdigit():
-            continue  # a variation may be any number
         assert GaussianRounding(150, 4096).variation == law.variation
+
+
+def test_every_variation_that_is_computed_is_below_the_bound_of_kept_ones():
+    for sigma64 in (20, 64, 150, 640, 3000):
+        law = GaussianRounding(sigma64, 16)
+        most = (law.columns / 2 + gaussian_rounding._BEYOND) / 2**64
+        assert gaussian_rounding._SLACK <= law.variation <= most
+
+
+COARSE = [(1.0, 1e-5, 0.1, 20, 2), (0.02, 1e-5, 1.0, 5, 1)]  # where the quick bound is too large
+
+
+@pytest.mark.parametrize("given", COARSE)
+def test_a_multiplier_beyond_the_quick_bound_is_verified_and_not_searched(
+    folder, monkeypatch, given
+):
+    searches, search = [], record_accounting._search
+    monkeypatch.setattr(
+        record_accounting, "_search", lambda *a: (searches.append(a), search(*a))[1]
+    )
+    least = record_accounting.least_multiplier(*given)
+    epsilon, delta, sampling, rounds, copies = given
+    run = (record_accounting.RecordRounds(least, sampling, copies, rounds),)
+    assert record_accounting._renyi_epsilon(run, delta) > 1.25 * epsilon
+    forget()
+    assert record_accounting.least_multiplier(*given) == least
+    assert len(searches) == 1
+    too_small = repr(record_accounting.multiplier_below(least)).encode()
+    monkeypatch.setattr(record_accounting._KEPT, "find", lambda *_: too_small)
+    forget()
+    assert record_accounting.least_multiplier(*given) == least
+    assert len(searches) == 2
 
 
 @pytest.mark.parametrize("sampling", [0.01, 0.3, 1.0])

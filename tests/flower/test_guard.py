@@ -1,12 +1,17 @@
 """The guard: any app behind the node's own bounds."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from flwr.clientapp import ClientApp
 from torch.nn.functional import cross_entropy
 
 import jopeq
-from jopeq.flower import RoundFailedError, record_client
-from jopeq.flower.guard import guard_app, start_guarded
+from jopeq.errors import JoPEQError
+from jopeq.flower import RoundFailedError, guard, record_client
+from jopeq.flower.guard import guard_app, run_guarded, start_guarded
 from tests.flower.test_records import NODES, TERMS, Hospitals, X, Y, fail, net
 
 LIMITS = {"jopeq-max-epsilon": 8.0, "jopeq-max-delta": 1e-5}
@@ -62,3 +67,82 @@ def test_the_guard_takes_no_bold_terms(flower, tmp_path, change):
 def test_the_guard_starts_supernodes_alone(command):
     with pytest.raises(ValueError, match="command"):
         start_guarded(command)
+
+
+# Processes: a SuperNode that starts what it is told to, found through PATH, and ends
+
+
+OTHERS = ["flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation"]
+NEWER = "1.43.0"
+
+
+@pytest.fixture
+def supernode(tmp_path):
+    """Runs ``jopeq guard`` around a SuperNode of this script: exit status, and what is told."""
+    programs, newer = tmp_path / "programs", tmp_path / "newer"
+    for name in ("flwr-clientapp", *OTHERS):  # Flower's own, which would load the app
+        write_program(programs / name, f"touch '{tmp_path}/loaded'")
+    metadata = newer / f"flwr-{NEWER}.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(f"Metadata-Version: 2.1\nName: flwr\nVersion: {NEWER}\n")
+
+    def start(script, *, is_newer=False):
+        write_program(programs / "flower-supernode", script)
+        path = os.pathsep.join([str(programs), os.environ["PATH"]])
+        libraries = [str(newer)] * is_newer + [*sys.path]
+        environment = {**os.environ, "PATH": path, "NEWER": str(newer)}
+        environment["PYTHONPATH"] = os.pathsep.join(libraries)
+        command = [sys.executable, "-m", "jopeq", "guard", "--", "flower-supernode"]
+        ended = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        assert not (tmp_path / "loaded").exists()
+        return ended.returncode, ended.stdout.split(), " ".join(ended.stderr.split())
+
+    return start
+
+
+def write_program(path, script):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+
+
+def test_other_kinds_of_apps_are_refused(supernode):
+    given = "--runtime-api-address 127.0.0.1:1 --token t --insecure"
+    tried = [f"{name} {given}; echo $?" for name in OTHERS]
+    status, statuses, told = supernode("\n".join([*tried, "exit 7"]))
+    assert (status, statuses) == (7, ["1"] * len(OTHERS))
+    for name in OTHERS:
+        assert f"jopeq guard: {name} is refused" in told
+
+
+def test_every_kind_of_app_that_flower_starts_has_a_shim():
+    from flwr.supercore.constant import TASK_TYPE_TO_COMMAND  # by which a SuperNode starts apps
+
+    assert set(TASK_TYPE_TO_COMMAND.values()) == {"flwr-clientapp", *OTHERS}
+    assert sorted(guard._OTHERS) == OTHERS
+
+
+def test_an_untested_flower_starts_no_node(supernode):
+    status, output, told = supernode("echo started", is_newer=True)
+    assert (status, output) == (2, [])
+    assert NEWER in told
+    assert "flwr 1.41" in told
+
+
+def test_a_flower_that_was_replaced_under_a_running_node_runs_no_app(supernode):
+    script = 'PYTHONPATH="$NEWER:$PYTHONPATH" flwr-clientapp; echo $?'
+    status, output, told = supernode(script)
+    assert (status, output) == (0, ["1"])
+    assert f"apps of Flower {NEWER}" in told
+
+
+@pytest.mark.parametrize("found", [{"flwr": NEWER}, {"flwr": "1.4.1"}, {}])
+@pytest.mark.parametrize("start", [run_guarded, lambda: start_guarded(["flower-supernode"])])
+def test_an_untested_flower_is_refused_before_anything_is_loaded(monkeypatch, start, found):
+    monkeypatch.setattr(guard, "versions", lambda *_: found)
+    monkeypatch.setattr(guard, "import_module", lambda name: pytest.fail(f"{name} is loaded"))
+    with pytest.raises(JoPEQError) as caught:
+        start()
+    assert caught.value.code == "flower-version"

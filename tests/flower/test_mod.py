@@ -346,6 +346,19 @@ def test_budget_and_ledger_of_the_node(flower):
     refused(answer(flower, in_code, context=flower.context(node_config={"jopeq-ledger": path})))
 
 
+def test_the_nodes_budget_wins_over_the_apps_code(flower, tmp_path):
+    """The app comes from whoever starts the run, the node's configuration from the site."""
+    mine, theirs = flower.ledger(1e6, 1e-5), flower.ledger(1e6, 0.1)
+    generous = JoPEQMod(SCHEME, budget=1e6, delta=0.1, ledger=theirs)
+    small = flower.context(node_config={"jopeq-budget": 1})
+    refused(answer(flower, generous, change=must_not_train, context=small), "budget-spent")
+    own = jopeq.Ledger.load(tmp_path / "flower-home/jopeq/ledgers/client.json")
+    assert (own.budget, own.delta, own.rounds) == (1.0, 0.0, 0)
+    partly = flower.context(node_config={"jopeq-budget-delta": 1e-5, "jopeq-ledger": str(mine)})
+    assert not answer(flower, generous, context=partly).has_error()
+    assert [jopeq.Ledger.load(path).rounds for path in (mine, theirs)] == [1, 0]
+
+
 def ledgers(home):
     found = sorted((home / "jopeq" / "ledgers").glob("[!.]*"))
     return {path.stem: jopeq.Ledger.load(path).rounds for path in found}

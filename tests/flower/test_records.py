@@ -476,6 +476,17 @@ def test_other_messages_tell_nothing_that_the_node_does_not_name(flower, tmp_pat
         assert dict(told["metrics"]) == {"loss": 0.25}
 
 
+def test_a_checkpoint_of_another_format_is_refused_before_anything_is_loaded(flower, tmp_path):
+    strategy = Hospitals(flower, tmp_path).strategy()
+    before = {name: value.clone() for name, value in strategy.model.state_dict().items()}
+    old = {**strategy.state_dict(), "format": 1}  # its reports had fields that are gone
+    old["model"] = {name: value + 1.0 for name, value in before.items()}
+    old["reports"] = [{"clip": 1.0, "norm_to_clip": 0.5}]
+    with pytest.raises(ValueError, match="remove the checkpoint"):
+        strategy.load_state_dict(old)
+    assert all(torch.equal(value, before[n]) for n, value in strategy.model.state_dict().items())
+
+
 CHANGES = {
     "other ε": ({"scheme": jopeq.RecordSum(**{**TERMS, "epsilon": 4.0})}, {}, "settings"),
     "other run": ({"run": "another"}, {}, "settings"),
@@ -488,6 +499,8 @@ CHANGES = {
     "typing error": ({}, {"jopeq-max-eps": 1.0}, "settings"),
     "no keys": ({}, {"jopeq-identity": "", "jopeq-trusted": ""}, "settings"),
     "no list": ({}, {"jopeq-trusted": ""}, "settings"),
+    "a budget beside the ledger's": ({}, {"jopeq-budget": 1.0}, "settings"),
+    "a δ beside the ledger's": ({}, {"jopeq-budget-delta": 1e-6}, "settings"),
     "no ledger": ({}, {"jopeq-ledger": "/nowhere/ledger.json"}, "budget"),
 }
 

@@ -297,6 +297,27 @@ def test_a_lost_ledger_is_not_an_empty_one_and_a_new_client_gets_its_own(flower,
     assert Ledger.load(own).rounds == 1
 
 
+@pytest.mark.parametrize("key", ["jopeq-budget", "jopeq-budget-delta"])
+def test_a_budget_that_a_sum_does_not_read_is_refused(flower, tmp_path, caplog, key):
+    cohort = Cohort(flower, tmp_path)
+    cohort.grid.contexts[11].node_config[key] = 1.0
+    cohort.round()
+    assert [one[:3] for one in cohort.strategy.reports[-1].failed] == [
+        (11, "JoPEQSumMod", "budget")
+    ]
+    assert f"{key} is 1.0" in caplog.text
+    assert 11 not in cohort.trained
+    assert Ledger.load(tmp_path / "11.json").rounds == 0
+
+
+def test_the_nodes_ledger_wins_over_the_apps_code(flower, tmp_path):
+    cohort, other = Cohort(flower, tmp_path), tmp_path / "other.json"
+    Ledger.create(other, 4.0, 1e-5)
+    cohort.grid.apps[11] = flower.trainer(lambda _, v: v, [JoPEQSumMod(PLAIN, ledger=other)])
+    cohort.round()
+    assert [Ledger.load(path).rounds for path in (tmp_path / "11.json", other)] == [1, 0]
+
+
 def test_an_older_copy_of_a_ledger_does_not_count(flower, tmp_path):
     cohort = Cohort(flower, tmp_path)
     older = (tmp_path / "11.json").read_bytes()

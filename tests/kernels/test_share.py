@@ -13,6 +13,7 @@ import pytest
 import jopeq
 from jopeq import kernels
 from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq.sums.shares import rotate
 
 SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
 COMMON = {"epsilon": 4.0, "clip": 1.0}
@@ -66,6 +67,13 @@ def test_compiled_shares_of_any_entries(count, threads, same_outcome, many_threa
         return [scheme.encode(each, seed=SEED, noise=noise()).tobytes() for each in updates]
 
     assert same_outcome(work, threads)[0] == "done"
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("count", [40, 70_001])
+def test_rows_of_any_type_are_turned_alike(kind, count, same_outcome):
+    values = np.random.default_rng(count).integers(-(2**23), 2**23, count).astype(kind)
+    assert same_outcome(lambda: rotate(values, 1 / 3, SharedStream(SEED)).tobytes())[0] == "done"
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -26,8 +26,9 @@ from jopeq.sums.record_accounting import (
 )
 from jopeq.sums.record_plan import FINE, RECORD_GRID, capacity_of, distance_of, tau_of
 from jopeq.sums.record_sum import place
-from jopeq.sums.shares import rotate, shared_stream
+from jopeq.sums.shares import layers, rotate, shared_stream
 from jopeq.sums.sum_law import SumPrivacy, least_sigmas
+from jopeq.wire.rotation import rotate_block
 
 EPSILONS = (0.1, 0.3, 1.0, 2.0, 4.0)
 SEED = bytes(range(32))
@@ -222,6 +223,16 @@ def test_the_distance_of_rotated_floats():
     apart = np.linalg.norm(turned[1] - turned[0])
     allowed = float(distance_of(bound, dimension, count, 0.0, Decimal("1e-9")))
     assert bound * (1 - 1e-6) <= apart <= bound * (1 + 1e-6) <= allowed
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+def test_totals_of_any_type_are_scaled_in_float64(kind):
+    values = np.random.default_rng(3).integers(-(2**23), 2**23, 3000).astype(kind)
+    found = rotate(values, 1 / 3, shared_stream(SEED))
+    expected, shared = values.astype(np.float64) * (1 / 3), shared_stream(SEED)
+    for first, last, start in layers(len(values)):
+        expected[first:last] = rotate_block(expected[first:last], start, shared)
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_a_sample_is_cut_as_rarely_as_is_stated():

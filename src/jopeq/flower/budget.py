@@ -49,7 +49,7 @@ class Budget:
     def of_node(self, config: Mapping[str, Any]) -> Budget:
         """The budget with the file that the node's configuration names or stands for."""
         given = read(config)
-        path = self.path if self.path is not None else given.get("ledger")
+        path = given.get("ledger", self.path)
         is_required = given.get("ledger-required", False)
         if not isinstance(is_required, bool):
             raise ValueError(f"jopeq-ledger-required must be true or false, got {is_required!r}")
@@ -155,12 +155,27 @@ def client_name(config: Mapping[str, Any]) -> str:
     return name
 
 
-def budget_from(node: Mapping[str, object]) -> Budget | None:
-    """The budget of a node's configuration, if it has one."""
-    delta, path = float(str(node.get("budget-delta", 0.0))), node.get("ledger")
-    if "budget" in node:
-        epsilon = float(str(node["budget"]))
-        return Budget(epsilon=epsilon, delta=delta, path=None if path is None else str(path))
-    if delta != 0.0 or path is not None:
+def budget_from(config: Mapping[str, Any], code: Budget | None) -> Budget | None:
+    """The budget of a node's configuration, which wins over the one that the app's code gives.
+
+    With ``jopeq-budget`` nothing of the code's budget is left, neither its δ nor its file.
+    """
+    node = read(config)
+    budget = Budget(epsilon=float(str(node["budget"]))) if "budget" in node else code
+    if budget is not None:
+        delta = float(str(node.get("budget-delta", budget.delta)))
+        return replace(budget, delta=delta).of_node(config)
+    if "budget-delta" in node or "ledger" in node:
         raise ValueError("jopeq-budget-delta and jopeq-ledger need jopeq-budget: set it too")
     return None
+
+
+def refuse_budget(node: Mapping[str, Any]) -> None:
+    """Refuse ``jopeq-budget`` where the ledger's file has the budget: nothing is ignored."""
+    for key in ("budget", "budget-delta"):
+        if key in node:
+            raise ValueError(
+                f"jopeq-{key} is {node[key]!r}, and a sum takes its budget from the ledger: leave "
+                "the key out, and name in jopeq-ledger a file of `jopeq ledger init --budget ε "
+                "--delta δ`"
+            )

@@ -86,13 +86,14 @@ class JoPEQMod:
         From ``jopeq.scheme``, given here: the run's configuration comes from whoever starts the
         run, and must not choose ε.
     budget : Optional[float] (default: None)
-        Largest ε of this client, all rounds together; beyond it, error replies. If None,
-        ``jopeq-budget`` of the node's configuration. A budget needs a scheme with a clip.
+        Largest ε of this client, all rounds together; beyond it, error replies.
+        ``jopeq-budget`` of the node's configuration replaces it, with δ and file. A budget needs a
+        scheme with a clip.
     delta : float (default: 0.0)
-        The δ at which the budget is stated (``jopeq-budget-delta``).
+        The δ at which the budget is stated; ``jopeq-budget-delta`` replaces it.
     ledger : Optional[path] (default: None)
-        The ledger's file, made once by ``jopeq ledger init``. If None, ``jopeq-ledger`` of the
-        node's configuration, or else a file in Flower's home of the node, made on first use.
+        The ledger's file, made once by ``jopeq ledger init``; ``jopeq-ledger`` replaces it. Without
+        both, a file in Flower's home of the node, made on first use.
     frozen : Iterable[str] or "auto" (default: ())
         Patterns of array names that are never sent. "auto" sends what ``model`` trains
         (``requires_grad``).
@@ -159,12 +160,10 @@ class JoPEQMod:
         return reply
 
     def _configured(self, context: Context) -> tuple[Settings, Budget | None]:
-        """Settings and budget of this client, as its node's configuration completes them."""
+        """Settings and budget of this client; its node's configuration wins over the code."""
         node, settings = read(context.node_config), self._settings
         with refusing("budget"):
-            budget = self._budget or budget_from(node)
-            if budget is not None:
-                budget = budget.of_node(context.node_config)
+            budget = budget_from(context.node_config, self._budget)
         with refusing("settings"):
             refuse_run_keys(context.run_config)
             if "metrics" in node:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from jopeq.errors import ProtocolError
 from jopeq.files import alone, atomic, check_own_file, own_folder
-from jopeq.flower.budget import Budget
+from jopeq.flower.budget import Budget, refuse_budget
 from jopeq.flower.mod import ClientAppCallable, is_train, let_through
 from jopeq.flower.payload import own_content
 from jopeq.flower.refusals import RefusedError, refusing
@@ -358,6 +358,7 @@ def _check_columns(listed: str, survey: Survey) -> None:
 
 def _read_node(config: Mapping[str, Any]) -> dict[str, Any]:
     node = read(config)
+    refuse_budget(node)
     known = {f"max-{name}" for name in LIMITS}
     if strangers := [key for key in node if key.startswith("max-") and key not in known]:
         raise ValueError(f"jopeq-{strangers[0]} bounds nothing: use one of {sorted(known)}")

@@ -35,7 +35,7 @@ from jopeq.torch.clipped_sum import count_entries
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class RecordStrategy(Strategy):

@@ -19,7 +19,7 @@ from flwr.common.logger import log
 
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic, check_own_file
-from jopeq.flower.budget import Budget
+from jopeq.flower.budget import Budget, refuse_budget
 from jopeq.flower.mod import ClientAppCallable, app_content, is_train, other_reply
 from jopeq.flower.payload import Model, own_content, whole_update
 from jopeq.flower.refusals import RefusedError, refusing
@@ -114,8 +114,8 @@ class JoPEQSumMod:
         The client's own; a server that offers another is refused.
     ledger : Optional[path] (default: None)
         The ledger's file, made once by ``jopeq ledger init --budget ε --delta δ`` with the scheme's
-        ε and δ. If None, ``jopeq-ledger`` of the node's configuration, or else a file in Flower's
-        home of the node, made on first use.
+        ε and δ; ``jopeq-ledger`` of the node's configuration replaces it. Without both, a file in
+        Flower's home of the node, made on first use. ``jopeq-budget`` is refused.
     frozen : Iterable[str] or "auto" (default: ())
         Patterns of array names that are never sent; the strategy's must be the same. "auto" sends
         what ``model`` trains (``requires_grad``).
@@ -282,6 +282,7 @@ class _Files:
     """A client's ledger, and beside it the secrets of the round it takes part in."""
 
     def __init__(self, scheme: SecureSum, path: Any, context: Context) -> None:
+        refuse_budget(read(context.node_config))
         cost = scheme.guarantee
         self._scheme, self._node, self._state = scheme, context.node_id, context.state
         budget = Budget(epsilon=cost.epsilon, delta=cost.delta, path=path)

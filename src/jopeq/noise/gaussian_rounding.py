@@ -26,6 +26,7 @@ _TOTAL = 1 << 64
 _CONTEXT = Context(prec=90, rounding=ROUND_HALF_EVEN)  # whatever the app has chosen
 _SCALE = 288  # bits after the point of a weight
 _REACH = 9  # standard deviations: 2·10⁻¹⁹ lie beyond, four words of 2⁶⁴
+_BEYOND = 8  # words: a variation is below half a word a threshold and these, mostly tails
 _SLACK = Decimal("1e-50")
 _KEPT = Kept(__file__, most=16)
 _DIGITS = 112  # bytes of the variation before thresholds that are kept
@@ -67,7 +68,8 @@ class GaussianRounding:
             rows = np.frombuffer(told, dtype="<u8", offset=_DIGITS).reshape(self.grid, -1)
             with suppress(ValueError, ArithmeticError):
                 variation = Decimal(told[:_DIGITS].decode())
-                if variation.is_finite() and self._has_chances(rows):
+                most = (self.columns / 2 + _BEYOND) / _TOTAL
+                if _SLACK <= variation <= most and self._has_chances(rows):
                     return rows, variation
         listed, variation = _rows(self.sigma64, self.reach, self.grid)
         rows = np.array(listed, dtype=np.uint64)

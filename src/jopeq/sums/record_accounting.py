@@ -209,7 +209,8 @@ def least_multiplier(
     told = _told("multiplier", *key)
     if 0.0 < told < math.inf and multiplier_at(_index_above(told)) == told:
         run = RecordRounds(told, sampling, copies, rounds)
-        if _renyi_epsilon((run,), delta) <= (1.0 + _DOUBT) * epsilon:
+        is_near = _renyi_epsilon((run,), delta) <= (1.0 + _DOUBT) * epsilon
+        if is_near or spent(_index_above(told)) <= epsilon:  # exact: once, where a search is many
             return told
     found = _search(spent, epsilon, _index_above(_guess(*key)))
     multiplier = math.inf if found is None else multiplier_at(found)

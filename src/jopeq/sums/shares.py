@@ -120,7 +120,7 @@ def rotate(values: NDArray[Any], factor: float, shared: SharedStream) -> Array:
     if kernels.are_loaded():
         kernels.rotate(values, factor, blocks, shared, turned)
         return turned
-    np.multiply(values, factor, out=turned)
+    np.multiply(values, factor, out=turned, dtype=np.float64)  # of float32 too
     for first, last, start in blocks:
         turned[first:last] = rotate_block(turned[first:last], start, shared)
     return turned
