@@ -512,6 +512,14 @@ def test_signed_rounds(signed):
     cohort.change([CHANGES[node] for node in NODES if node != 22])
 
 
+def test_the_node_chooses_whom_it_trusts(signed, tmp_path):
+    cohort, trusted = signed
+    (tmp_path / "others").write_text(64 * "a")
+    mod = JoPEQSumMod(Plain(), identity=tmp_path / "none.pem", trusted=tmp_path / "others")
+    found = mod._keys(cohort.grid.contexts[NODES[0]])
+    assert len(found["trusted"]) == len(trusted.read_text().splitlines())
+
+
 def test_large_cohorts_without_identities_need_a_trusted_server(flower, tmp_path):
     many = {"clients": 101, "threshold": 52}
     with pytest.raises(ValueError, match="is_server_trusted"):

@@ -123,8 +123,8 @@ class JoPEQSumMod:
         For "auto": the app's PyTorch module, or what makes it.
     identity, trusted : Optional[path] (default: None)
         For signed rounds: a PEM file with this client's Ed25519 private key, and a file with the
-        public keys of all clients, in hexadecimal, one a line. If None, ``jopeq-identity`` and
-        ``jopeq-trusted`` of the node's configuration.
+        public keys of all clients, in hexadecimal, one a line. ``jopeq-identity`` and
+        ``jopeq-trusted`` of the node's configuration take their place.
     is_server_trusted : bool (default: False)
         Takes part without identities in cohorts of more than 100 clients too, where a server that
         lies could open a single client.
@@ -179,9 +179,7 @@ class JoPEQSumMod:
     def _keys(self, context: Context) -> dict[str, Any]:
         """``identity`` and ``trusted`` of a client that signs; nothing for others."""
         node = read(context.node_config)
-        return read_keys(
-            self._identity or node.get("identity"), self._trusted or node.get("trusted")
-        )
+        return read_keys(node.get("identity", self._identity), node.get("trusted", self._trusted))
 
     def _begin(
         self, data: bytes, dimension: Any, context: Context, files: _Files, identity: dict[str, Any]
