@@ -35,15 +35,15 @@ from jopeq.privacy.guarantee import digits_up, places_up
 if TYPE_CHECKING:
     from jopeq.lab.training.data import Dataset
 
-_WIDEST_TABLE = 120
+_WIDTH = 80
 _NO_LIMIT = 10_000
 
 
 def make_console() -> Console:
-    """A console as wide as the terminal, or as the widest table where there is no terminal."""
+    """A console as wide as the terminal, or of 80 columns where there is none."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return Console()
-    return Console(width=_WIDEST_TABLE)
+    return Console(width=_WIDTH)
 
 
 def print_text(*lines: str) -> None:
