@@ -126,6 +126,13 @@ def test_the_page_has_the_tables_of_the_kept_runs():
     page = (ROOT / "docs" / "hospitals.md").read_text(encoding="utf-8")
     assert hospitals_page.tables(RUNS) in page
     assert all(hospitals_page.claims(RUNS).values())
+    for label in ("MNIST, scattering", "Fashion-MNIST, scattering"):
+        job = hospitals.Job(label, "shares", 1.0, 0)
+        assert {run["lr"] for run in hospitals_page.alike(RUNS, job)} == {125.0}
+        assert hospitals.SETS[label].rates[-1] == 125.0
+        assert hospitals.SETS[label].rounds == 100
+    plain = hospitals_page.values(RUNS, hospitals.Job("MNIST, scattering", "none", 1.0, 0))
+    assert f"{fmean(plain):.2f}% without privacy in 100 rounds" in page.replace("\n  ", " ")
 
 
 def test_kept_runs_have_the_settings_that_their_trials_chose():
