@@ -26,7 +26,7 @@ import numpy as np
 import jopeq
 from jopeq import kernels
 from jopeq.sphere import sphere_codebook as codebook
-from people_peers import FORMER, peers
+from people_peers import peers
 from privunit import best_known_error
 from timing import load, machine
 
@@ -107,7 +107,6 @@ def measure_errors(say: Callable[[str], None], most: int) -> dict[str, Any]:
             place = (str(dimension), str(epsilon))
             rows = {"sphere": sphere_row(dimension, epsilon)}
             rows |= {p.name: peer_row(p, dimension, most) for p in peers(float(epsilon))}
-            rows["response, unit=update (former)"] = {"error": FORMER[dimension][epsilon]}
             best = best_known_error(dimension, epsilon)
             for name, row in rows.items():
                 row["ratio"] = row["error"] / best

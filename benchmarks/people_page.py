@@ -53,8 +53,7 @@ def _ratios(errors: Results) -> Table:
         for dimension, row in found.items():
             if name != "PrivUnitG" and (name == "sphere" or dimension == _SHOWN[0]):
                 label = f"**{name}**" if name == "sphere" else name
-                cells = (f"{one['ratio']:.3g}" if one["ratio"] >= 10 else f"{one['ratio']:.3f}"
-                         for one in row.values())  # fmt: skip
+                cells = (f"{one['ratio']:.3f}" for one in row.values())
                 table.append([f"{label}, d = {int(dimension):,}", *cells])
     epsilons = next(iter(errors["sphere"].values()))
     return [["", *(f"ε = {epsilon}" for epsilon in epsilons)], *table]
@@ -167,13 +166,11 @@ def draw_people(errors: Results, path: Path) -> None:
         own = LOOKS.get(scheme)
         colour, marker = (own.colour, own.marker) if own else (GREY, next(marks))
         panel.plot([int(epsilon) for epsilon in row], ratios, color=colour, marker=marker, ms=5)
-        sent = row[_SHOWN[1]].get("bits")
-        label = name.removesuffix(" (former)")
-        names.append((ratios[-1], f"{label}\n{sent:,} bits" if sent else label, colour))
-    dress(panel, f"d = {int(_SHOWN[0]):,}; bits are those at ε = {_SHOWN[1]}", ylim=(0.8, 25))
+        names.append((ratios[-1], f"{name}\n{row[_SHOWN[1]]['bits']:,} bits", colour))
+    dress(panel, f"d = {int(_SHOWN[0]):,}; bits are those at ε = {_SHOWN[1]}", ylim=(0.9, 6))
     panel.set(xlabel="ε of the whole update", ylabel="error ÷ PrivUnitG's")
     plain_log(panel, "x", [int(epsilon) for epsilon in row])
-    plain_log(panel, "y", [1, 2, 5, 10, 20])
+    plain_log(panel, "y", [1, 2, 5])
     name_lines(panel, names)
     save(figure, path)
 

@@ -19,15 +19,6 @@ from privunit import best_known_error, threshold
 
 Array = NDArray[np.float64]
 
-# E‖x̂ − x‖² of response with unit="update", which sphere replaced, at the best rate (2 to 256
-# letters): its closed form, printed before the class was removed
-FORMER = {
-    1_000: {1: 103672.3, 2: 18786.0, 4: 3270.7, 8: 1104.6, 16: 554.2},
-    7_850: {1: 813822.2, 2: 147473.5, 4: 25682.1, 8: 8677.7, 16: 4357.0},
-    100_000: {1: 10367152.3, 2: 1878649.7, 4: 327172.0, 8: 110556.0, 16: 55514.5},
-    1_000_000: {1: 103671515.3, 2: 18786502.0, 4: 3271729.4, 8: 1105569.1, 16: 555153.1},
-}
-
 
 @dataclass(frozen=True)
 class PrivUnitG:

@@ -1,6 +1,6 @@
 """Sum the reports of a round on many machines: Parquet files, Dask, the same mean bit by bit.
 
-    pip install 'jopeq[dask]'
+    pip install '.[dask]'
     python examples/aggregate_dask.py [--kill]
 
 Every file holds two columns, ``client`` and ``index``. A worker sums a file in the memory of one

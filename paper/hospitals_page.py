@@ -46,9 +46,11 @@ def values(runs: Iterable[Record], job: Job, what: str = ACCURACY) -> list[float
 
 
 def cell(runs: Iterable[Record], job: Job, what: str = ACCURACY) -> str:
-    """Mean ± deviation over the seeds."""
-    found = values(runs, job, what)
-    return f"{statistics.fmean(found):.2f} ± {statistics.stdev(found):.2f}" if found else "—"
+    """Mean ± deviation over the seeds, in one line."""
+    if not (found := values(runs, job, what)):
+        return "—"
+    between = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+    return f"{statistics.fmean(found):.2f}{between}{statistics.stdev(found):.2f}"
 
 
 def tables(runs: Sequence[Record]) -> str:

@@ -59,7 +59,7 @@ class PeopleRun:
     seed: int
     test_accuracy: float
     validation: list[float]  # accuracy after each round
-    epsilon: float | None  # of a person, for all that she sent; None without a guarantee
+    epsilon: float | None  # of a person, for all reports; None without a guarantee
     delta: float
     summary: dict[str, Any]
     config: dict[str, Any]

@@ -1,10 +1,14 @@
 """The pages as they are written; tests/browser looks at the pages as they are shown."""
 
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
+from typer.main import get_command
 
+from jopeq.cli import app
 from jopeq.lab.explorer import page
 from tools import cli_page
 
@@ -37,3 +41,32 @@ def test_the_reference_of_commands_is_what_the_program_knows():
     bare = re.sub(r"^```text\n.*?^```\n\n", "", page, flags=re.MULTILINE | re.DOTALL)
     assert bare == cli_page.page_of({})
     assert page.count("```text") == len(cli_page.EXAMPLES)
+
+
+def _commands(code):
+    """Words of every call of jopeq; a quotation may go on in the next lines."""
+    lines = code.replace("\\\n", " ").splitlines()
+    for first, line in enumerate(lines):
+        if line.startswith("jopeq "):
+            for last in range(first, len(lines)):
+                try:
+                    yield shlex.split("\n".join(lines[first : last + 1]), comments=True)
+                except ValueError:  # no closing quotation
+                    continue
+                break
+
+
+def test_commands_of_the_pages_exist_with_their_options():
+    """Words are read, nothing is run."""
+    count = 0
+    for path in PAGES:
+        for _, language, code in _BLOCK.findall(path.read_text("utf-8")):
+            for name, *words in _commands(code) if language == "sh" else ():
+                command = get_command(app)
+                while isinstance(command, click.Group) and words[0] in command.commands:
+                    command, name = command.commands[words[0]], words.pop(0)
+                context = click.Context(command, info_name=name)
+                _, left, _ = command.make_parser(context).parse_args(words)
+                assert not (left and isinstance(command, click.Group)), (path, left)
+                count += 1
+    assert count > 30

@@ -13,6 +13,7 @@ from griffe import Docstring, DocstringParameter, DocstringSectionKind
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+import jopeq
 from jopeq.lab.explorer import page
 from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
@@ -20,13 +21,8 @@ from jopeq.sphere.sphere import Sphere
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 
-_CHANGED = {
-    "clip": 1.0,
-    "spread": 2.0,
-    "per": "tensor",
-    "center": True,
-    "statistics": "local",
-}  # another value than the default of each common parameter
+# another value than the default of each common parameter
+_CHANGED = {"clip": 1.0, "spread": 2.0, "per": "tensor", "center": True}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -62,8 +58,8 @@ def parameters_page() -> Iterator[str]:
     common = {one.name: one.description for one in _documented(Scheme)}
     yield "# Parameters of every scheme"
     yield (
-        "`jopeq.scheme(name, …)` and the class take the same parameters, by keyword; so do "
-        "`--parameter NAME=VALUE` of the commands and `jopeq-NAME` in Flower's configuration."
+        "`jopeq.scheme(name, …)` and the class take the same parameters, by keyword; so does "
+        "`--parameter NAME=VALUE` of the commands."
     )
     yield "## Common parameters"
     yield _table(Scheme, _documented(Scheme))
@@ -71,7 +67,8 @@ def parameters_page() -> Iterator[str]:
     for name, kind in (*SCHEMES.items(), *sums):
         found = _documented(kind)
         own = [one for one in found if common.get(one.name) != one.description]
-        yield f"## `{name}`: `jopeq.{kind.__name__}`"
+        room = "jopeq" if kind.__name__ in jopeq.__all__ else "jopeq.entries"
+        yield f"## `{name}`: `{room}.{kind.__name__}`"
         yield (
             f"{inspect.cleandoc(kind.__doc__ or '').partition(chr(10))[0]} "
             f"[Reference and source](api/jopeq.md#{kind.__module__}.{kind.__qualname__})."

@@ -1,6 +1,7 @@
 """``jopeq explore``, and the lines that its page gives to copy."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -20,12 +21,18 @@ from jopeq.lab.explorer.lines import lines
     ],
     ids=lambda setting: setting.scheme,
 )
-def test_lines_run(setting, capsys, jopeq_command):
+def test_lines_run(setting, capsys, jopeq_command, tmp_path, monkeypatch):
     texts = lines(setting, spread=2.5, sampling=0.14)
     exec(compile(texts["python"], "python", "exec"), {})
     assert "ε" in capsys.readouterr().out
     pytest.importorskip("flwr")
-    exec(compile(texts["flower"], "flower", "exec"), {})
+    monkeypatch.chdir(tmp_path)
+    Path("trusted.txt").touch(0o600)
+    Path("trusted.txt").write_text("\n".join(f"{n:064x}" for n in range(setting.clients)))
+    made = {}
+    exec(compile(texts["flower"], "flower", "exec"), made)
+    assert {"app", "strategy"} <= {*made}
+    assert "unsigned" not in texts["flower"]  # on both ends or on none
     plan, *others = texts["cli"].replace("\\\n", " ").splitlines()
     jopeq, command, *words = shlex.split(plan)  # takes seconds: its options are read, not used
     assert (jopeq, command) == ("jopeq", "plan")

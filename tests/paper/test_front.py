@@ -1,10 +1,14 @@
 """The table of hospitals and the picture of the front page come from the kept runs."""
 
+import re
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+import torch
 
+from jopeq.lab.attacks.similarity import RECOVERED
+from jopeq.lab.training.descent import Descent, Server
 from paper import front, hospitals, hospitals_page, people
 from paper.kept_runs import read_records
 from paper.pages import ClaimError
@@ -12,6 +16,8 @@ from paper.pages import ClaimError
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RUNS = hospitals.read(ROOT / "results" / hospitals.RUNS)
+COSINE = "torch.optim.lr_scheduler.CosineAnnealingLR"
+HEADLINE = hospitals.Job("MNIST, HOG", "shares", 1.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +57,82 @@ def test_the_front_door_has_the_hospitals_numbers(label, digits, method):
         assert told in (ROOT / page).read_text("utf-8"), (page, told)
 
 
+@pytest.mark.parametrize(
+    ("label", "lost", "pages"),
+    [
+        ("MNIST, HOG", "digits lose 0.15 points", ["choose-epsilon"]),
+        ("MNIST, 400 a hospital", "lose 1.4 points", ["choose-epsilon", "choose-a-scheme"]),
+        ("breast cancer", "patients lose 2.9 points", ["choose-epsilon"]),
+    ],
+)
+def test_pages_tell_what_privacy_costs(label, lost, pages):
+    """Seed by seed: no privacy less shares at ε = 1."""
+    plain, ours = (
+        {run["seed"]: 100 * run["test_accuracy"] for run in hospitals_page.alike(RUNS, job)}
+        for job in (hospitals.Job(label, method, 1.0, 0) for method in ("none", "shares"))
+    )
+    digits = 2 if "0.15" in lost else 1
+    assert f"lose {fmean(plain[seed] - ours[seed] for seed in plain):.{digits}f} points" in lost
+    for page in pages:
+        assert lost in (ROOT / "docs" / f"{page}.md").read_text("utf-8").replace("\n", " ")
+
+
+def test_the_trust_table_has_the_numbers_of_the_kept_runs():
+    (ours,) = {run["bits"] for run in hospitals_page.alike(RUNS, HEADLINE)}
+    assert ours == 10
+    assert "ten bits an entry in a sum" in README
+    assert f"{fmean(hospitals_page.values(RUNS, HEADLINE)):.1f}% at ε = 1 (10 hospitals" in README
+    attacks = hospitals.read(ROOT / "results" / people.ATTACKS)
+    (attack,) = (
+        run
+        for run in attacks
+        if (run["label"], run["method"]) == ("response, ε = 4 per entry", "adaptive")
+    )
+    assert '"rate":8.0' in attack["scheme"]
+    found = [similarity > RECOVERED for similarity in attack["ssim"]]
+    assert f"{sum(found)} of {len(found)} images (8 bits)" in README
+
+
+def test_the_lines_for_flower_have_the_settings_of_the_headline():
+    """Of the run behind the first sentence, with the optimizer that its server has."""
+    record = next(hospitals_page.alike(RUNS, HEADLINE))
+    config = hospitals.Job.of(record).config("cpu")
+    scheme, rule = config.sums, config.descent
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    told = {name: float(value) for name, value in re.findall(r"(\w+)=([\d._e-]+)[,)]", code)}
+    assert {told.pop(name) for name in ("lr", "momentum")} == {rule.lr, rule.momentum}
+    assert told.pop("cap") >= scheme.records / scheme.clients
+    assert told == {name: getattr(scheme, name) for name in told}
+    assert len(told) == 9
+    assert rule.is_cosine
+    assert f"nesterov=True),\n    schedule=lambda o: {COSINE}(o, {rule.rounds})" in code
+    for page in ("docs/flower.md", "src/jopeq/lab/explorer/data/lines.toml"):
+        assert f"SGD(p, lr={rule.lr:g}, momentum=0.9, nesterov=True)" in (ROOT / page).read_text()
+
+
+def test_the_optimizer_of_the_lines_steps_as_the_lab_does():
+    """While the rate stays; as it falls, the lab's momentum keeps the rate of its own round."""
+    weights = torch.nn.Parameter(torch.ones(5))
+    optimizer = torch.optim.SGD([weights], lr=0.3, momentum=0.9, nesterov=True)
+    server = Server(Descent(rounds=9, lr=0.3, momentum=0.9), weights.detach().clone())
+    for number in range(9):
+        weights.grad = torch.arange(5) * weights.detach()
+        optimizer.step()
+        server.step(number, torch.arange(5) * server.asked)
+        torch.testing.assert_close(weights.detach(), server.asked)
+
+
 def test_the_page_has_the_tables_of_the_kept_runs():
     page = (ROOT / "docs" / "hospitals.md").read_text(encoding="utf-8")
     assert hospitals_page.tables(RUNS) in page
     assert all(hospitals_page.claims(RUNS).values())
+    for label in ("MNIST, scattering", "Fashion-MNIST, scattering"):
+        job = hospitals.Job(label, "shares", 1.0, 0)
+        assert {run["lr"] for run in hospitals_page.alike(RUNS, job)} == {125.0}
+        assert hospitals.SETS[label].rates[-1] == 125.0
+        assert hospitals.SETS[label].rounds == 100
+    plain = hospitals_page.values(RUNS, hospitals.Job("MNIST, scattering", "none", 1.0, 0))
+    assert f"{fmean(plain):.2f}% without privacy in 100 rounds" in page.replace("\n  ", " ")
 
 
 def test_kept_runs_have_the_settings_that_their_trials_chose():

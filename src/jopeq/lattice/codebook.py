@@ -29,7 +29,7 @@ MAX_POINTS = 4 * MAX_LATTICE_LETTERS  # that any list may have on its way
 
 
 def letters_for_rate(rate: float, dimension: int) -> int:
-    """⌊2^{RL}⌋, forgiving the rounding error of rates such as log2(3).
+    """⌊2^(RL)⌋, forgiving the rounding error of rates such as log2(3).
 
     >>> letters_for_rate(math.log2(3), 1), letters_for_rate(1.0, 2), letters_for_rate(1.5, 1)
     (3, 4, 2)
