@@ -53,7 +53,7 @@ same; [the command line](commands.md) tells which command is for what.
 """.strip()
 _COLUMNS = 80
 _BAR = re.compile(r"━ \d+/\d+ ")  # of progress, with its time
-WIDEST = 105  # columns of the commands' tables
+WIDEST = 84  # columns of what the commands print
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

@@ -9,8 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from jopeq.analysis.learning import judge
-from jopeq.analysis.record_audit import SIGNAL
+from jopeq.analysis.learning import SIGNAL, judge
 from jopeq.entries.spread import best_spread
 from jopeq.lab.explorer import Refusal, Setting, answer, page
 from jopeq.lab.explorer.grid import (

@@ -82,6 +82,16 @@ RECORDS = ("--scheme", "records", "--epsilon", "4", "-p", "clip=1", "-p", "clien
 RECORDS += ("-p", "threshold=3", "-p", "records=900", "-p", "rounds=2", "-p", "sampling=0.5")
 
 
+def test_records_have_usual_parameters(run):
+    found = json.loads(
+        run("--scheme", "records", "--epsilon", "1", "-p", "rounds=2", "--json").stdout
+    )
+    assert json.loads(found["scheme"])[1] == {
+        "clients": 4, "clip": 1.0, "epsilon": 1.0, "records": 1000, "rounds": 2, "sampling": 1.0,
+        "threshold": 3,
+    }  # fmt: skip
+
+
 def test_records_are_attacked_in_real_sums(run):
     result = run(*RECORDS)
     assert result.exit_code == 0, result.output

@@ -1,6 +1,7 @@
 """``jopeq plan``: the table, the JSON, the figure."""
 
 import json
+import re
 from importlib import import_module
 
 import pytest
@@ -82,7 +83,27 @@ def test_records_get_rounds_sampling_and_enough_patients(jopeq_command, monkeypa
     (better,) = json.loads(jopeq_command(*enough).stdout)
     assert (row["verdict"], better["verdict"]) == ("loses some", "learns")
     for words in (("--rate", 2), ("--clients", 2), ("--rounds", 0)):
-        assert jopeq_command(*job, *words).exit_code == 2
+        refused = jopeq_command(*job, *words)
+        assert refused.exit_code == 2
+        assert f"{words[0]} " in refused.output
+        assert "threshold" not in refused.output
+
+
+def test_records_that_only_a_small_sample_can_plan(jopeq_command):
+    job = ("plan", "--records", 10**6, "--epsilon", 0.3, "--dimension", 10**7, "--json")
+    (row,) = json.loads(jopeq_command(*job, "--rounds", 400).stdout)
+    assert (row["sampling"] < 1.0, row["epsilon_per_record"] <= 0.3) == (True, True)
+
+
+def test_a_refusal_of_records_names_what_works_when_tried(jopeq_command):
+    job = {"--records": 50, "--epsilon": 0.05, "--dimension": 10**9, "--rounds": 100}
+    refused = jopeq_command("plan", *sum(job.items(), ()))
+    assert refused.exit_code == 2
+    remedies = re.findall(r"(rounds|records|epsilon)=([\d.]+)(?= with| or| would)", refused.output)
+    assert remedies
+    for name, value in remedies:
+        found = jopeq_command("plan", *sum({**job, f"--{name}": value}.items(), ()))
+        assert found.exit_code == 0, (name, value, found.output)
 
 
 def test_tables_fit_eighty_columns_and_the_bare_command_recommends_what_learns(jopeq_command):

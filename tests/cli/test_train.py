@@ -156,12 +156,20 @@ def test_hospitals_train_through_shares_beside_baselines(invoke, tmp_path):
         assert said in table.output
 
 
+def test_the_help_shows_a_run_of_hospitals_that_works(invoke):
+    text = " ".join(typer.main.get_command(app).commands["train"].help.split())
+    line = re.search("jopeq train (--hospitals.*?) jopeq train", text)[1]
+    done = invoke(*line.split(), "--rounds", 2, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(json.loads(done.stdout)[0]["config"]["scheme"])[1]["clip"] == 1.0
+
+
 @pytest.mark.parametrize(
     "options",
     [
         *("--baseline nobody", "-p threshold=5", "-p sampling=1.5", "-p records=0", "--rounds 0"),
         *("--dirichlet 0", "--clip tight", "--scheme sphere", "--rate 2", "--people 10"),
-        *("--lr 0.2", "--clients 3", "--features hog"),
+        *("--lr 0.2", "--clients 3", "--features hog", "--hospitals 2"),
     ],
 )
 def test_mistakes_of_hospitals_are_named(invoke, options):

@@ -18,7 +18,15 @@ from torch.nn.functional import cross_entropy
 
 import jopeq
 from jopeq import Ledger
-from jopeq.flower import RecordMod, RecordStrategy, RoundFailedError, record_client, reply_total
+from jopeq.analysis.record_audit import RecordRow
+from jopeq.flower import (
+    RecordMod,
+    RecordStrategy,
+    RoundFailedError,
+    record_client,
+    record_strategy,
+    reply_total,
+)
 from jopeq.flower import circle_grid as module
 from jopeq.flower.record_app import _draw
 from jopeq.flower.record_mod import RECORD
@@ -589,6 +597,13 @@ def test_other_protocols(flower, tmp_path, dropouts):
     result = hospitals.strategy(scheme).start(hospitals.grid, num_rounds=8)  # two are noisy
     assert set(hospitals.shares().values()) == {8}
     assert accuracy_of(result.arrays) > 0.3
+
+
+def test_the_summary_says_what_the_plan_says(monkeypatch):
+    lines = []
+    monkeypatch.setattr(record_strategy, "log", lambda level, *said: lines.append(said))
+    RecordStrategy(SCHEME, model=net(), optimizer=torch.optim.Adam, unsigned=True).summary()
+    assert lines[-1][-1] == RecordRow(SCHEME, SCHEME.plan(DIMENSION)).verdict
 
 
 def test_bad_settings():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -55,11 +56,11 @@ def scheme():
 
 @pytest.mark.parametrize("dropouts", ["repeat", "recover"])
 def test_mnist_takes_ten_bits_and_pays_little(dropouts):
-    given = {"records": 60_000, "sampling": 0.14, "rounds": 60, "clients": 10, "threshold": 5}
+    given = {"records": 60_000, "sampling": 0.14, "rounds": 60, "clients": 10, "threshold": 6}
     scheme = jopeq.RecordSum(**given, epsilon=1.0, clip=1.0, signal=0.3, dropouts=dropouts)
     plan = scheme.plan(5210)
     assert plan.bits <= 10
-    assert plan.honest == (4 if dropouts == "recover" else 9)
+    assert plan.honest == (5 if dropouts == "recover" else 9)
     assert plan.price <= 1.06
     assert plan.error / plan.central_error <= 1.06 * 10 / plan.honest
     assert 0.99 <= plan.epsilon <= 1.0
@@ -249,12 +250,14 @@ def test_whatever_the_rows_are_a_share_comes(scheme):
         {"epsilon": 0.0},
         {"delta": 0.0},
         {"records": 3},
+        {"clients": 2},
+        {"threshold": 3, "clients": 5, "dropouts": "recover"},
     ],
     ids=str,
 )
 def test_a_bad_parameter_is_named(bad):
     name = "sampling" if bad == {"records": 3} else next(iter(bad))
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(ValueError, match=rf"^{name}\b"):
         jopeq.RecordSum(**{**GIVEN, **bad})
 
 
@@ -283,16 +286,38 @@ def test_bad_input_is_refused_with_its_name(scheme):
     ):
         with pytest.raises(ValueError, match="cap" if name == "cap" else name):
             scheme.share(**{**share, name: value})
+    with pytest.raises(ValueError, match=r"got 0: without records"):
+        scheme.share(**{**share, "count": 0})
     with pytest.raises(JoPEQError, match="rows_of"):
         scheme.share(**share)
 
 
-def test_a_plan_that_cannot_be_says_what_would_do():
-    with pytest.raises(ValueError, match=r"bits=\d+.*records="):
-        jopeq.RecordSum(**GIVEN, bits=3).plan(DIMENSION)
-    given = {**GIVEN, "sampling": 1.0, "epsilon": 0.1, "rounds": 200}
-    with pytest.raises(ValueError, match=r"rounds=\d+.*records=\d+"):
-        jopeq.RecordSum(**given).plan(10_000_000)
+@pytest.mark.parametrize(
+    ("dimension", "changes", "remedies"),
+    [
+        (DIMENSION, {"bits": 5}, ["bits", "records", "signal"]),
+        (31, {"bits": 4, "records": 400, "sampling": 1.0}, ["bits", "records", "signal"]),
+        (DIMENSION, {"bits": 3, "clients": 10, "threshold": 5}, ["bits"]),  # noise alone wraps
+        (
+            10_000_000,
+            {"sampling": 1.0, "epsilon": 0.1, "rounds": 200},
+            ["rounds", "records", "epsilon"],
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_says_what_would_do(dimension, changes, remedies):
+    given = {**GIVEN, **changes}
+    with pytest.raises(ValueError, match=r"would do$") as refused:
+        jopeq.RecordSum(**given).plan(dimension)
+    said = str(refused.value).rpartition(": ")[2].removesuffix(" would do").split(" or ")
+    assert [one.partition("=")[0] for one in said] == remedies
+    for one in said:
+        change = {name: json.loads(value) for name, value in re.findall(r"(\w+)=([\d.e+-]+)", one)}
+        changed = jopeq.RecordSum(**{**given, **change})
+        assert changed.plan(dimension).epsilon <= changed.epsilon
+
+
+def test_delta_may_be_too_small_for_the_tables():
     with pytest.raises(ValueError, match="delta"):
         jopeq.RecordSum(**{**GIVEN, "epsilon": 20.0, "rounds": 400}).plan(10_000_000)
 

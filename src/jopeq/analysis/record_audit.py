@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -12,24 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.analysis.empirical import CERTAIN, EmpiricalEpsilon, Findings, bet, check_effort
-from jopeq.analysis.learning import CLEAR, Verdict, judge
+from jopeq.analysis.learning import CLEAR, Verdict, judge_records
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds, epsilon_of, least_multiplier
-from jopeq.sums.record_plan import RECORD_GRID, RecordPlan
+from jopeq.sums.record_plan import RECORD_GRID, SAMPLINGS, RecordPlan, fit_records
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.shares import centred, rotate_back, shared_stream
+from jopeq.sums.shares import centred, check_dimension, rotate_back, shared_stream
 
 Array = NDArray[np.float64]
 
 ROUNDS = (10, 30, 60, 100)
-SAMPLINGS = (0.01, 0.02, 0.05, 0.1, 0.14, 0.2, 0.5, 1.0)
-SIGNAL = 0.1
-"""Length of the mean gradient in units of the clip that is assumed for a verdict.
-
-Gradients of records point in many ways, and their mean gets shorter as a model learns. Ten
-hospitals at ε = 1 fit the verdict: 60,000 digits (0.002) lose 0.1 points, 4,000 digits (0.5) lose
-1.5, 400 patients (0.5) lose 3."""
 _SLACK = 1.02  # the price of a plan changes a little with the records
 _DEARER = 1.25  # than full batches: a sample may make a round's squared error so much larger
 _ENTRIES, _MOST_DRAWS = 512, 20_000_000  # of an attacked sum; of single shares' entries
@@ -49,8 +42,8 @@ class RecordRow:
 
     @property
     def verdict(self) -> Verdict:
-        """By the rule of ``analysis.learning``, for a mean gradient of ``SIGNAL``·C."""
-        return judge(self.plan.error / SIGNAL**2, self.scheme.rounds)
+        """By the rule of ``analysis.learning``."""
+        return judge_records(self.plan, self.scheme.rounds)
 
     @property
     def records_enough(self) -> int:
@@ -89,48 +82,45 @@ def record_plans(
 ) -> Iterator[RecordRow]:
     """For each number of rounds the smallest sampling that is nearly as good as full batches.
 
-    Half of the hospitals, at least three, are the threshold. Rounds that no plan fits are left out;
-    where none fits, the last refusal is raised.
+    Half of the hospitals, at least three, are the threshold. Where that sampling has no plan, the
+    largest that has one is taken. Rounds that no plan fits are left out; where none fits, the last
+    refusal is raised.
 
     >>> rows = list(record_plans(1.0, records=4000, clients=10, dimension=5210, rounds=(30,)))
     >>> [(row.scheme.sampling, row.verdict.code) for row in rows]
     [(0.14, 'loses some')]
     """
-    is_possible, refusal = False, ValueError("rounds must name at least one number")
-    place = len(SAMPLINGS) - 1
+    row, refused, place = None, None, len(SAMPLINGS) - 1
+    dimension = check_dimension(dimension)
     for count in sorted(set(rounds)):
-        terms: dict[str, Any] = {
-            "epsilon": epsilon, "delta": delta, "clip": 1.0, "records": records, "rounds": count,
-            "clients": clients, "threshold": max(3, -(-clients // 2)),
-        }  # fmt: skip
-        try:
-            best = RecordRow(*_planned(dimension, sampling=1.0, **terms))
-        except ValueError as error:
-            refusal = error
-            continue
+        full = RecordSum(
+            epsilon=epsilon, delta=delta, clip=1.0, records=records, sampling=1.0, rounds=count,
+            clients=clients, threshold=max(3, -(-clients // 2)),
+        )  # fmt: skip
         # more rounds allow smaller samples, so the search goes on where it was
-        while place and _ratio(terms, SAMPLINGS[place - 1]) <= math.sqrt(_DEARER):
+        while place and _ratio(full, SAMPLINGS[place - 1]) <= math.sqrt(_DEARER):
             place -= 1
-        try:
-            row = RecordRow(*_planned(dimension, sampling=SAMPLINGS[place], **terms))
-        except ValueError:  # a batch of less than one record, or noise that no plan holds
-            row = best
-        is_possible = True
-        yield row
-    if not is_possible:
-        raise refusal
+        for sampling in sorted(SAMPLINGS, key=lambda q: (q != SAMPLINGS[place], -q)):
+            if sampling * records >= 1.0:
+                scheme = replace(full, sampling=sampling)
+                try:
+                    row = RecordRow(scheme, fit_records(scheme, dimension, clients))
+                except ValueError:
+                    refused = scheme
+                else:
+                    yield row
+                    break
+    if row is None:
+        if refused is None:
+            raise ValueError("rounds must name at least one number")
+        refused.plan(dimension)  # raises, with what would do
 
 
-def _ratio(terms: dict[str, Any], sampling: float) -> float:
+def _ratio(full: RecordSum, sampling: float) -> float:
     """Noise of a mean beside that of full batches."""
-    epsilon, delta, rounds = (terms[name] for name in ("epsilon", "delta", "rounds"))
-    sampled, full = (least_multiplier(epsilon, delta, q, rounds, 1) / q for q in (sampling, 1.0))
-    return sampled / full
-
-
-def _planned(dimension: int, **terms: Any) -> tuple[RecordSum, RecordPlan]:
-    scheme = RecordSum(**terms)
-    return scheme, scheme.plan(dimension)
+    given, rounds = (full.epsilon, full.delta), full.rounds
+    sampled, whole = (least_multiplier(*given, q, rounds, 1) / q for q in (sampling, 1.0))
+    return sampled / whole
 
 
 # Audits

@@ -242,7 +242,7 @@ def _cut(text: str, most: int) -> str:
 # What it found: the table, the headings above pictures, and JSON
 
 _WIDEST = 17  # characters of a heading above a picture
-_WIDEST_LABEL = 26  # characters of a label in the table, where more would squeeze the figures
+_WIDEST_LABEL = 21  # characters of a label in the table, which then fits eighty columns
 
 
 def attack_table(
@@ -262,22 +262,20 @@ def attack_table(
     table = make_table(
         f"{model}: the gradient of one image at a time, {count} images",
         {
-            "scheme": lambda one: "\n".join(
-                textwrap.wrap(one.label, _WIDEST_LABEL, break_long_words=False)
-            ),
+            "scheme": lambda one: "\n".join(textwrap.wrap(one.label, _WIDEST_LABEL)),
             "attack": lambda one: one.method,
             "SSIM": lambda one: f"{statistics.fmean(one.ssim):.3f}",
-            "PSNR dB": lambda one: f"{statistics.fmean(one.psnr):.1f}",
+            "PSNR": lambda one: f"{statistics.fmean(one.psnr):.1f}",
             "recovered": lambda one: str(one.recovered),
-            "label read": label_read,
-            "ε proven": lambda one: epsilon_text(schemes[one.label].guarantee.epsilon),
+            "label": label_read,
+            "ε": lambda one: epsilon_text(schemes[one.label].guarantee.epsilon),
         },
         outcomes,
         left=2,
-        caption="means over images. SSIM: windows of 7×7 pixels, data_range 1. recovered: SSIM "
-        "above 0.5, with a 95% interval. label read: right ones; 'label', 'inverting' and "
-        f"'adaptive' are given it. {_epsilon_words(schemes.values())}An attacker who saw nothing "
-        "would show a plain grey image.",
+        caption="means over images. SSIM: windows of 7×7 pixels, data_range 1. PSNR: in dB. "
+        "recovered: SSIM above 0.5, with a 95% interval. label: how many were read right; 'label', "
+        f"'inverting' and 'adaptive' are given it. {_epsilon_words(schemes.values())}An attacker "
+        "who saw nothing would show a plain grey image.",
     )
     ssim, psnr = float(grey.ssim.mean()), float(grey.psnr.mean())
     table.add_row("plain grey image", "–", f"{ssim:.3f}", f"{psnr:.1f}")
@@ -288,7 +286,7 @@ def _epsilon_words(schemes: Iterable[Scheme]) -> str:
     """The units of ε, of the schemes that have one."""
     found = [one.guarantee for one in schemes if math.isfinite(one.guarantee.epsilon)]
     units = list(dict.fromkeys(map(_unit, found)))
-    return f"ε: {'; '.join(units)}. " if units else ""
+    return f"ε, proven: {'; '.join(units)}. " if units else ""
 
 
 def _unit(guarantee: Guarantee) -> str:

@@ -20,10 +20,16 @@ from jopeq.cli.options import (
     given_options,
     takes_scheme,
     was_given,
+    with_usual,
 )
 from jopeq.cli.output import epsilon_text, explained, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import SCHEMES
+from jopeq.sums.record_sum import RecordSum
+
+_RECORDS = {
+    "clip": 1.0, "records": 1000, "sampling": 1.0, "rounds": 1, "clients": 4, "threshold": 3
+}  # fmt: skip
 
 
 @takes_scheme
@@ -46,6 +52,7 @@ def audit(
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler.
 
     With --scheme sum or records: ε of a client or of a patient, against who sees sums alone.
+    Unless -p says more, records are 1,000 of 4 hospitals, all of them in one round.
 
     Example: jopeq audit --flower-localdp clip=1 sensitivity=1e-4 epsilon=10 delta=1e-5
     """
@@ -54,7 +61,8 @@ def audit(
         return
     if settings:
         raise typer.BadParameter(f"{settings[0]} would not be read: it belongs to --flower-localdp")
-    built = build_any(scheme, **given_options(context))
+    given = given_options(context)
+    built = build_any(scheme, **with_usual(given, _RECORDS if scheme == RecordSum.name else {}))
     with explained():
         report: Audit | SumAudit | RecordAudit = run_audit(
             built, draws=draws, confidence=confidence

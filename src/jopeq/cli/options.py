@@ -91,6 +91,12 @@ def given_options(context: typer.Context) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, [], ())}
 
 
+def with_usual(given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The given options, and usual values of the parameters that the user did not give."""
+    asked = {text.partition("=")[0] for text in given.get("parameter", ())}
+    return {**{key: value for key, value in usual.items() if key not in asked}, **given}
+
+
 def build_scheme(name: str, parameter: list[str] | None = None, **parameters: Any) -> Scheme:
     """As ``build_any``, for commands that code payloads."""
     if name == SecureSum.name:

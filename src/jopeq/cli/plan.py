@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from jopeq.analysis.learning import NOISY
+from jopeq.analysis.learning import NOISY, SIGNAL
 from jopeq.analysis.plan import PeopleRow, PlanRow, plan_people
 from jopeq.analysis.plan import plan as make_plan
-from jopeq.analysis.record_audit import ROUNDS, SIGNAL, RecordRow, record_plans
+from jopeq.analysis.record_audit import ROUNDS, RecordRow, record_plans
 from jopeq.cli.options import AsJson, was_given
 from jopeq.cli.output import (
     epsilon_text,

@@ -22,6 +22,7 @@ from jopeq.cli.options import (
     in_groups,
     takes_scheme,
     was_given,
+    with_usual,
 )
 from jopeq.cli.output import (
     LiveBar,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 _OF_RUNS = ("config", "seed", "seeds", "out", "resume", "tensorboard", "as_json")
 _OF_HOSPITALS = ("hospitals", "rounds")  # the scheme has them
-_ROUNDS, _BATCH = 60, 8192  # of hospitals unless given: rounds, and records of a round
+_ROUNDS, _BATCH, _CLIP = 60, 8192, 1.0  # of hospitals unless given; batch: records of a round
 
 
 @in_groups(
@@ -89,7 +90,7 @@ def train(
         ),
     ] = "none",
     spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
-    clip: Annotated[float | None, typer.Option(help="a public bound")] = None,
+    clip: Annotated[float | None, typer.Option(help="a public bound; of records 1")] = None,
     clients: Annotated[int, typer.Option(help="K")] = 10,
     people: Annotated[
         int | None,
@@ -98,7 +99,7 @@ def train(
     participations: Annotated[int, typer.Option(help="rounds of a person, at most")] = 1,
     hospitals: Annotated[
         int | None,
-        typer.Option(help="hospitals in place of clients: ε is a patient's, in all", min=1),
+        typer.Option(help="hospitals in place of clients: ε is a patient's, in all", min=3),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option(help="of hospitals: none, central, local or alone")
@@ -269,16 +270,15 @@ def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset)
     if test is not None:
         samples += len(dataset.test_labels) - test
     samples -= given.get("validation", 0)
-    made = given_options(context)
-    asked = {text.partition("=")[0] for text in made.get("parameter", ())}
+    clip = context.params["clip"]
     usual = {
-        "clip": context.params["clip"] and _number_or(context.params["clip"], "", "--clip"),
+        "clip": _CLIP if clip is None else clip,
         "records": max(1, samples),
         "sampling": float(f"{min(1.0, _BATCH / max(1, samples)):.2g}"),
         "rounds": given.get("rounds", _ROUNDS),
         "threshold": max(3, -(-hospitals // 2)),
     }
-    made = {**{key: value for key, value in usual.items() if key not in asked}, **made}
+    made = with_usual(given_options(context), usual)
     built: RecordSum = build_any(name, clients=hospitals, **made)
     return built
 

@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 from torch import nn
 
-from jopeq.analysis.learning import judge
+from jopeq.analysis.learning import judge_records
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic
 from jopeq.flower.circle_grid import CircleGrid
@@ -158,7 +158,7 @@ class RecordStrategy(Strategy):
         else:
             told = "\t│\t├── fingerprint of the trusted hospitals: %s"
             log(INFO, told, self._circle.server.fingerprint)
-        verdict = judge(plan.error, scheme.rounds)
+        verdict = judge_records(plan, scheme.rounds)
         level = WARNING if verdict.is_hopeless else INFO
         told = "\t│\t└── %s entries of %d bits; %s"
         log(level, told, f"{self.dimension:,}", plan.bits, verdict)

@@ -45,6 +45,15 @@ def check_count(name: str, value: SupportsIndex, least: int = 0, most: int | Non
     return count
 
 
+def check_recovery(clients: int, threshold: int, colluding: int) -> None:
+    """Raise unless the threshold lets a sum open without missing members, and only once."""
+    if 2 * threshold <= clients + colluding:
+        raise ValueError(
+            f"threshold must be above (clients + colluding)/2 = {(clients + colluding) / 2:g} for "
+            f'dropouts="recover", got {threshold}: raise threshold'
+        )
+
+
 def check_number(name: str, value: float) -> None:
     """Raise unless value ≥ 0; NaN is refused, inf is not."""
     if not (isinstance(value, Real) and float(value) >= 0.0):

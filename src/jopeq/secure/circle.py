@@ -52,6 +52,7 @@ from functools import cached_property
 from typing import Literal
 
 from jopeq.errors import ProtocolError
+from jopeq.privacy.accounting import check_recovery
 from jopeq.random.streams import SEED_BYTES
 from jopeq.secure import crypto
 from jopeq.secure.masks import LEAST_BITS, MOST_BITS
@@ -200,12 +201,8 @@ class CircleTerms:
             )
         if self.unsigned not in (True, False):
             raise ValueError(f"unsigned must be True or False, got {self.unsigned!r:.80}")
-        if self.dropouts == "recover" and 2 * self.threshold <= self.clients + self.colluding:
-            raise ValueError(
-                "threshold must be above (clients + colluding)/2 = "
-                f'{(self.clients + self.colluding) / 2:g} for dropouts="recover", got '
-                f"{self.threshold}: raise threshold"
-            )
+        if self.dropouts == "recover":
+            check_recovery(self.clients, self.threshold, self.colluding)
 
     def honest(self, clients: int) -> int:
         """Shares of noise in a sum that was asked of so many, after all that an attacker knows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 RECORD_GRID = 4096  # places in a step
 FINE = 256  # parts of a place that a private byte decides between
 MAX_RECORD_BITS = 32
+SAMPLINGS = (0.01, 0.02, 0.05, 0.1, 0.14, 0.2, 0.5, 1.0)  # that plans and remedies propose
 _FLOAT = Decimal(2) ** -53
 _MARGIN = 2.0**-9  # of ε: two machines may find different last digits
 _KAPPA = 2.0**-11  # of ε, for all κ: ``least_sigmas`` keeps to it
@@ -289,7 +291,7 @@ def _options(
     bound = _estimate_bounds(scheme, radius, dimension)
     is_good = (bound > 0.25 * radius) & (bound >= 1.0)
     if not is_good.any():
-        raise ValueError(_too_fine(scheme, dimension, float(radius.max())))
+        raise _too_fine(scheme, dimension, float(radius.max()))
     sigma64, sigma, bound = sigma64[is_good], sigma[is_good, None], bound[is_good, None]
     bits = np.arange(1, MAX_RECORD_BITS + 1)
     step, noise, spread = _sizes(scheme, dimension, clients, sigma, bound)
@@ -309,34 +311,44 @@ def _choose(scheme: RecordSum, dimension: int, clients: int, multiplier: float) 
         asked = options[scheme.bits - 1]
         if asked.wraps <= _MOST_WRAPPED:
             return asked
-        held = []
-    if not held:
-        bits = scheme.bits or MAX_RECORD_BITS
-        enough = [option.bits for option in options if option.wraps <= _WRAPPED]
-        more = min(enough, default=MAX_RECORD_BITS + 8)
-        fewer = max(1, scheme.records >> (more - bits))
-        remedy = f"bits={more} would, or " if enough else ""
-        raise ValueError(
-            f"bits={bits} cannot hold the sum of {scheme.records} records for {dimension} entries, "
-            f"if their mean is as long as signal={scheme.signal:g} of clip: {remedy}about "
-            f"records={fewer}, or a smaller signal"
-        )
-    aim = max(_AIMED, 1.01 * min(option.price for option in held))
-    return min(option for option in held if option.price <= aim)
+        bits = scheme.bits
+        more = min((o.bits for o in held if o.bits > bits), default=MAX_RECORD_BITS)
+    elif not held:
+        bits, more = MAX_RECORD_BITS, MAX_RECORD_BITS + 8
+    else:
+        aim = max(_AIMED, 1.01 * min(option.price for option in held))
+        return min(option for option in held if option.price <= aim)
+    halves = [more - bits + k for k in range(8)]
+    raise _Refusal(
+        f"bits={bits} cannot hold the sum of {scheme.records} records for {dimension} entries, "
+        f"if their mean is as long as signal={scheme.signal:g} of clip",
+        [{"bits": more}],
+        [{"records": scheme.records >> k} for k in halves],
+        [{"signal": scheme.signal / 2**k} for k in halves],
+    )
 
 
-def _too_fine(scheme: RecordSum, dimension: int, radius: float) -> str:
-    """Why the grid is too coarse for so much noise, and what would do."""
+class _Refusal(ValueError):  # noqa: N818 (``plan_records`` makes an error of it)
+    """No plan fits. Each of ``remedies`` lists changes of the scheme, the smallest first."""
+
+    def __init__(self, reason: str, *remedies: list[dict[str, Any]]) -> None:
+        super().__init__(reason)
+        self.remedies = remedies
+
+
+def _too_fine(scheme: RecordSum, dimension: int, radius: float) -> _Refusal:
+    """Why the grid is too coarse for so much noise, and what may do."""
     root, slack = math.sqrt(dimension), float(_slack(tau_of(scheme)))
     needed = math.sqrt((dimension / 4.0 + slack * root) * 1.2) + slack
-    ratio = radius / needed  # of multipliers, which grow with √rounds and with sampling
-    rounds = int(scheme.rounds * ratio * ratio)
-    remedy = f"about rounds={rounds}, or " if rounds else ""
-    records = math.ceil(scheme.records / ratio) if ratio > 0 else scheme.records * 100
-    return (
+    ratio = max(1e-9, radius / needed)  # of multipliers, which grow with √rounds and with sampling
+    rounds, batch = int(scheme.rounds * min(1.0, ratio * ratio)), scheme.expected_batch
+    smaller = [q for q in reversed(SAMPLINGS) if q < scheme.sampling * min(1.0, 1.2 * ratio)]
+    return _Refusal(
         f"{dimension} entries in {scheme.rounds} rounds need more than {RECORD_GRID} places a step "
-        f"for epsilon={scheme.epsilon:g}: {remedy}about records={records} at the same batch "
-        "(a smaller sampling) would do, or a larger epsilon"
+        f"for epsilon={scheme.epsilon:g}",
+        [{"rounds": rounds >> k} for k in range(4)],
+        [{"records": math.ceil(batch / q), "sampling": q} for q in smaller],
+        [{"epsilon": float(f"{scheme.epsilon / ratio * 2**k:.1e}")} for k in range(4)],
     )
 
 
@@ -349,9 +361,25 @@ def _central_multiplier(scheme: RecordSum) -> float:
 # Plans
 
 
+def plan_records(scheme: RecordSum, dimension: int, clients: int) -> RecordPlan:
+    """As ``fit_records``; a refusal names changes that were tried and have a plan."""
+    try:
+        return fit_records(scheme, dimension, clients)
+    except _Refusal as refusal:
+        found = []
+        for changes in refusal.remedies:
+            for change in changes:
+                with suppress(ValueError):
+                    fit_records(replace(scheme, **change), dimension, clients)
+                    found.append(" with ".join(f"{key}={value}" for key, value in change.items()))
+                    break
+        remedy = f"{' or '.join(found)} would do" if found else "take fewer entries"
+        raise ValueError(f"{refusal}: {remedy}") from None
+
+
 @lru_cache(maxsize=256)
 @portable_decimals
-def plan_records(scheme: RecordSum, dimension: int, clients: int) -> RecordPlan:
+def fit_records(scheme: RecordSum, dimension: int, clients: int) -> RecordPlan:
     """The plan of fewest bits among those of good price."""
     multiplier = _multiplier(scheme, tables_of(scheme, dimension))
     option = _choose(scheme, dimension, clients, multiplier)

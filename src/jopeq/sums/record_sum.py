@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
+from jopeq.privacy.accounting import check_recovery
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream, private_stream
 from jopeq.schemes.parameters import as_annotated
@@ -174,6 +175,8 @@ class RecordSum:
             raise ValueError(
                 f"dropouts must be 'repeat', 'ready' or 'recover', got {self.dropouts!r}"
             )
+        if self.dropouts == "recover":
+            check_recovery(self.clients, self.threshold, self.colluding)
 
     # Figures
 
@@ -335,9 +338,10 @@ class RecordSum:
         calls, most = self.chunks(cap, chunk=chunk, rows_each=rows_each), self._cap(cap)
         records = records_of_patients(count, group, rows_each)
         if not 1 <= len(records) <= most:
+            remedy = "raise cap" if len(records) else "without records, encode rows (0, d)"
             raise ValueError(
                 f"count must be from 1 to the cap of {most} records or patients, got "
-                f"{len(records)}: raise cap"
+                f"{len(records)}: {remedy}"
             )
         drawn = cut(np.flatnonzero(self.sample(len(records))), self.capacity(cap))
         size = max(1, chunk // rows_each)

@@ -57,8 +57,12 @@ def check_terms(scheme: Any, most_bits: int) -> None:
         raise ValueError(f"bits must be from 1 to {most_bits}, got {scheme.bits}")
     if not 0.0 < scheme.signal <= 1.0:
         raise ValueError(f"signal must be above 0 and at most 1, got {scheme.signal}")
-    if not 2 <= scheme.clients <= MAX_HONEST:
-        raise ValueError(f"clients must be from 2 to {MAX_HONEST}, got {scheme.clients}")
+    least = max(0, scheme.colluding) + 2
+    if not least <= scheme.clients <= MAX_HONEST:
+        raise ValueError(
+            f"clients must be from {least} to {MAX_HONEST}, got {scheme.clients}: two honest ones "
+            f"carry the noise beside colluding={scheme.colluding}"
+        )
     if not 0 <= scheme.colluding <= scheme.threshold - 2 <= scheme.clients - 2:
         raise ValueError(
             "threshold must be from colluding + 2 to clients, so that two honest shares carry "

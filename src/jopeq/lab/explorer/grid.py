@@ -15,8 +15,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from jopeq.analysis.learning import judge, mean_error
-from jopeq.analysis.record_audit import SIGNAL, record_plans
+from jopeq.analysis.learning import SIGNAL, judge, mean_error
+from jopeq.analysis.record_audit import record_plans
 from jopeq.errors import PlanError
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme

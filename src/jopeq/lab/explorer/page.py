@@ -6,8 +6,7 @@ import json
 from importlib import resources
 from typing import Any
 
-from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
-from jopeq.analysis.record_audit import SIGNAL
+from jopeq.analysis.learning import CLEAR, DROWNED, NOISY, SIGNAL
 from jopeq.lab.explorer.grid import PER_ENTRY, REASONS, RECORD_STOPS, SCHEMES, Setting
 from jopeq.lab.explorer.lines import LINES, MOST_ENTRIES
 from jopeq.lab.pictures.colours import LOOKS
