@@ -258,7 +258,7 @@ class JoPEQSumMod:
             current = files.load(identity)
             if current.to_bytes() != client.to_bytes():
                 raise ProtocolError("another round has begun while the app trained")
-            reply = current.masked(share)
+            reply = current.mask(share)
             files.save(current)
         return reply
 
