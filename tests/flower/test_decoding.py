@@ -3,7 +3,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 import jopeq
-from jopeq.flower.payload import Model
+from jopeq.flower.arrays import Model
 from jopeq.flower.strategy import decode_floats, open_update
 
 EXACT = jopeq.scheme("none")

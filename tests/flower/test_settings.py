@@ -6,7 +6,7 @@ from flwr.app import RecordDict
 
 import jopeq
 from jopeq.flower import JoPEQMod
-from jopeq.flower.payload import Model
+from jopeq.flower.arrays import Model
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.settings import (
     Settings,

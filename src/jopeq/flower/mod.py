@@ -14,8 +14,7 @@ from flwr.common.logger import log
 
 from jopeq.entries.layer_clips import check_clip
 from jopeq.errors import JoPEQError
-from jopeq.flower.budget import Budget, budget_from
-from jopeq.flower.payload import (
+from jopeq.flower.arrays import (
     RECORD,
     Model,
     Values,
@@ -24,6 +23,7 @@ from jopeq.flower.payload import (
     update_between,
     whole_update,
 )
+from jopeq.flower.budget import Budget, budget_from
 from jopeq.flower.refusals import RefusedError, refusing
 from jopeq.flower.settings import (
     Metrics,

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from jopeq.errors import ProtocolError
 from jopeq.files import alone, atomic, check_own_file, own_folder
+from jopeq.flower.arrays import own_content
 from jopeq.flower.budget import Budget, refuse_budget
 from jopeq.flower.mod import ClientAppCallable, is_train, let_through
-from jopeq.flower.payload import own_content
 from jopeq.flower.refusals import RefusedError, refusing
 from jopeq.flower.settings import read, read_metrics
 from jopeq.flower.sum_mod import read_keys

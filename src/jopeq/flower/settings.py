@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord
 from flwr.common.logger import log
 
 from jopeq.errors import JoPEQError
-from jopeq.flower.payload import Model
+from jopeq.flower.arrays import Model
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.model import find_frozen
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
-from jopeq.flower.payload import RECORD, Model, Values, from_content, move, widen
+from jopeq.flower.arrays import RECORD, Model, Values, from_content, move, widen
 from jopeq.flower.screening import bad_metrics, drop_uneven_lists, too_far, weigh, weights_of
 from jopeq.flower.settings import Settings, offer
 from jopeq.flower.wrapper import RoundReport, Wrapper, prepare_kernels, with_types

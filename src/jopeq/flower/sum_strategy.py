@@ -16,7 +16,7 @@ from flwr.serverapp import strategy as strategies
 from flwr.serverapp.strategy import Strategy
 
 from jopeq.errors import ProtocolError
-from jopeq.flower.payload import Model, move
+from jopeq.flower.arrays import Model, move
 from jopeq.flower.screening import chain, weigh
 from jopeq.flower.settings import frozen_names, warn_unused
 from jopeq.flower.sum_mod import RECORD, check_scheme, read_trusted, sent_names, terms_of

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from jopeq import kernels
 from jopeq.analysis.learning import judge, mean_error
 from jopeq.errors import JoPEQError
-from jopeq.flower.payload import Model, is_float
+from jopeq.flower.arrays import Model, is_float
 from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists
 from jopeq.schemes.base import Scheme
