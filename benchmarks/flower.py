@@ -33,7 +33,7 @@ def _replies(way: str, clients: int, entries: int) -> tuple[Any, list[Any]]:
 
     import jopeq
     from jopeq.flower import JoPEQStrategy
-    from jopeq.flower.payload import to_record
+    from jopeq.flower.arrays import to_record
 
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     name = way.removeprefix("JoPEQStrategy(").removesuffix(")")

@@ -23,8 +23,8 @@ from rich.table import Table
 
 import jopeq
 from jopeq.kernels.gpu import codec
+from jopeq.kernels.gpu.arguments import plan_of, uses_triton
 from jopeq.kernels.gpu.measure import chunk_sums, measure
-from jopeq.kernels.gpu.plan import plan_of, uses_triton
 from jopeq.wire.scaling import Scale
 
 SCHEMES = [

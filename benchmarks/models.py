@@ -129,7 +129,7 @@ def run(make, scheme: jopeq.Scheme, seed: int, rounds: int = ROUNDS) -> tuple[fl
         mean_update = jopeq.aggregate(payloads, scheme=scheme, like=received)
         if scheme.per == "layers":
             like = jopeq.state_update(received, received)
-            scheme = rule.updated(scheme, [scheme.decode(one, like=like) for one in payloads])
+            scheme = rule.update(scheme, [scheme.decode(one, like=like) for one in payloads])
         received, size = jopeq.updated_state(received, mean_update), len(payloads[-1])
         model.load_state_dict(received)
         model.eval()

@@ -140,7 +140,7 @@ def ours(clients: int, entries: int) -> dict[str, Any]:
     random = np.random.default_rng(0)
     for number in range(1, clients - len(gone)):
         if is_checked:
-            sent[number] = everyone[number].masked(vector)
+            sent[number] = everyone[number].mask(vector)
         else:
             everyone[number].phase = "open"
             # true confirmations, then random bytes in place of a masked vector

@@ -38,9 +38,9 @@ def measure_stages(most: float, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _stages(scheme: Any, update: Any) -> dict[str, Any]:
-    from jopeq.kernels.cpu.steps import prepared
+    from jopeq.kernels.cpu.steps import prepare
 
-    step = prepared(scheme.codec.recipe)
+    step = prepare(scheme.codec.recipe)
     payload = scheme.encode(update)
     size = step.body_size(-(-len(update) // step.size))
     shared = [step.dither] if step.is_dithered else []

@@ -136,7 +136,7 @@ class SkewedBox:
         self.step = 2.0 * self.gamma / levels
         self.last = (levels - 1.0) / 2.0
         dither = _SKEWED @ _SKEWED.T * self.step**2 / 12.0
-        self.noise = {"sdq": None, "jopeq": law.matched(dither)}.get(name, law)
+        self.noise = {"sdq": None, "jopeq": law.match(dither)}.get(name, law)
 
     def __call__(self, update: Array, place: int) -> Array:
         pairs = np.append(update, np.zeros(len(update) % 2)).reshape(2, -1)

@@ -60,7 +60,7 @@ masked, encoded = {}, {}
 for me, inbox in inboxes.items():
     hospitals[me].receive(inbox)
     encoded[me] = scheme.encode(updates[me - 1], seed=seed)
-    masked[me] = hospitals[me].masked(encoded[me])
+    masked[me] = hospitals[me].mask(encoded[me])
 del masked[7], masked[12]
 survivors = server.survivors(masked.items())
 print(f"{len(masked[1]):,} bytes from each of {len(masked)} hospitals")

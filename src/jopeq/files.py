@@ -40,7 +40,7 @@ def atomic(path: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
     (False, 'η = 0.1')
     """
     _sweep(path)
-    part, file = _opened(path, mode)
+    part, file = _open_part(path, mode)
     try:
         with file:
             yield file
@@ -55,7 +55,7 @@ def atomic(path: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
-def _opened(path: Path, mode: int) -> tuple[Path, IO[bytes]]:
+def _open_part(path: Path, mode: int) -> tuple[Path, IO[bytes]]:
     """A new part of ``path``, locked while open: a part without a lock is a leftover."""
     while True:
         part = path.parent / f".{path.name}.{os.urandom(4).hex()}.part"

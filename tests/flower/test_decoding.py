@@ -3,8 +3,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 import jopeq
-from jopeq.flower.payload import Model
-from jopeq.flower.strategy import decoded_floats, opened_update
+from jopeq.flower.arrays import Model
+from jopeq.flower.strategy import decode_floats, open_update
 
 EXACT = jopeq.scheme("none")
 
@@ -19,7 +19,7 @@ def payload(**arrays):
 
 
 def decoded(payload, server):
-    return decoded_floats(opened_update(EXACT, payload, server), server)
+    return decode_floats(open_update(EXACT, payload, server), server)
 
 
 def test_entries_that_are_infinite_in_the_model_hide_nothing():

@@ -98,7 +98,7 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from jopeq import Response
 from jopeq.flower import JoPEQMod, JoPEQStrategy
-from jopeq.flower.payload import to_record
+from jopeq.flower.arrays import to_record
 from .patient import Patient
 
 scheme = Response(epsilon=4.0, rate=2.0, clip=0.02)

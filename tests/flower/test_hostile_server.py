@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 
 import jopeq
 from jopeq.flower import JoPEQMod, JoPEQSumMod
-from jopeq.flower.payload import from_content
+from jopeq.flower.arrays import from_content
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload

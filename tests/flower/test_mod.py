@@ -13,7 +13,7 @@ from flwr.common.constant import ErrorCode, SType
 
 import jopeq
 from jopeq.flower import JoPEQMod, mod
-from jopeq.flower.payload import STYPE, from_content
+from jopeq.flower.arrays import STYPE, from_content
 from jopeq.flower.refusals import SENTENCES, read_failure
 from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import jopeq
 from jopeq.flower import JoPEQMod, JoPEQStrategy
-from jopeq.flower.payload import RECORD, from_content
+from jopeq.flower.arrays import RECORD, from_content
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.settings import offer
 

@@ -6,15 +6,15 @@ from flwr.app import RecordDict
 
 import jopeq
 from jopeq.flower import JoPEQMod
-from jopeq.flower.payload import Model
+from jopeq.flower.arrays import Model
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.settings import (
     Settings,
     SettingsMismatchError,
     agree,
-    declared,
     matches,
     offer,
+    read_metrics,
     refuse_run_keys,
     warn_unused,
 )
@@ -55,11 +55,11 @@ def test_frozen_patterns_match_with_and_without_the_record_or_warn(flower, caplo
 
 
 def test_metrics_that_are_let_through():
-    assert declared("num-examples = 600, loss") == {"num-examples": 600.0, "loss": None}
+    assert read_metrics("num-examples = 600, loss") == {"num-examples": 600.0, "loss": None}
     assert Settings(scheme=SCHEME).metrics == {}
     for value in (None, "600", [600], float("nan"), float("inf")):
         with pytest.raises(ValueError, match="'n'"):
-            declared({"n": value})
+            read_metrics({"n": value})
 
 
 def test_schemes_without_an_epsilon_are_not_private():

@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import FedAvg
 import jopeq
 from jopeq.flower import JoPEQMod, JoPEQStrategy, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower import strategy as strategies
-from jopeq.flower.payload import from_content, to_record
+from jopeq.flower.arrays import from_content, to_record
 from jopeq.flower.strategy import averages
 from jopeq.wire.payload import Header, open_payload, seal
 

@@ -128,9 +128,9 @@ def gaussian():
 def chunk_of():
     """Samples in a chunk of a scheme's kernels."""
     pytest.importorskip("numba")
-    from jopeq.kernels.cpu.steps import prepared
+    from jopeq.kernels.cpu.steps import prepare
 
-    return lambda scheme: prepared(scheme.codec.recipe).chunk
+    return lambda scheme: prepare(scheme.codec.recipe).chunk
 
 
 @pytest.fixture

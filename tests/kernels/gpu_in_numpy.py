@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from jopeq.errors import PayloadError
+from jopeq.kernels.gpu import arguments as plans
 from jopeq.kernels.gpu import codec, measure, share
-from jopeq.kernels.gpu import plan as plans
-from jopeq.kernels.gpu.plan import ROW, TILE, uses_triton
+from jopeq.kernels.gpu.arguments import ROW, TILE, uses_triton
 from jopeq.lattice.codebook import unit_dither
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import into_unit_ball

@@ -76,7 +76,7 @@ def gpu():
     """(the module, a device that it works on)."""
     torch = pytest.importorskip("torch")
     from jopeq.kernels.gpu import codewords
-    from jopeq.kernels.gpu.plan import uses_triton
+    from jopeq.kernels.gpu.arguments import uses_triton
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not uses_triton(device):

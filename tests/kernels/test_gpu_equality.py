@@ -11,8 +11,8 @@ import torch
 import jopeq
 from jopeq import kernels
 from jopeq.errors import PayloadError
+from jopeq.kernels.gpu import arguments
 from jopeq.kernels.gpu import measure as gpu_measure
-from jopeq.kernels.gpu import plan as gpu_plan
 from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body
 from jopeq.kernels.gpu.jit import IS_INTERPRETED
 from jopeq.kernels.gpu.measure import measure
@@ -105,7 +105,7 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
 @on_devices
 @named
 def test_same_bytes_same_entries(scheme, device):
-    assert gpu_plan.supports(scheme.codec.recipe)
+    assert arguments.supports(scheme.codec.recipe)
     for count in COUNTS:
         array = numbers(count)
         same(scheme, [array], [torch.from_numpy(array)], device)

@@ -7,7 +7,7 @@ import jopeq
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu.steps import WIDE, Buffers, Draws, Source, prepared
+from jopeq.kernels.cpu.steps import WIDE, Buffers, Draws, Source, prepare
 
 SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
 PLAIN = [
@@ -31,7 +31,7 @@ def test_left_to_the_plain_path(name, parameters, compiled):
 
 def letters_of(scheme, x, dither, words):
     """Letters the kernel draws for scaled samples, straight from these words."""
-    step, count = prepared(scheme.codec.recipe), len(words)
+    step, count = prepare(scheme.codec.recipe), len(words)
     assert count <= step.chunk
     out, buffers = np.zeros(step.body_size(count), np.uint8), Buffers(step, step.chunk)
     source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)

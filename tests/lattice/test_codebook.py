@@ -112,14 +112,14 @@ def brute_force_energies(lattice, shift, count):
         points = whole[whole.sum(axis=1) % 2 == 0]
     else:
         whole = np.array(list(itertools.product(np.arange(-40, 41), repeat=2)))
-        points = whole @ lattice.scaled(1.0).basis
+        points = whole @ lattice.scale(1.0).basis
     return np.sort(((points + shift) ** 2).sum(axis=1))[:count]
 
 
 @of({k: v for k, v in LATTICES.items() if k != "Z"})
 def test_letters_have_the_lowest_energy_there_is(lattice):
     """Among all shifts by half a lattice vector on offer, as brute force adds them up."""
-    unit = lattice.scaled(1.0)
+    unit = lattice.scale(1.0)
     halves = [brute_force_energies(lattice, s, 256) for s in unit.points(lattice.geometry.halves)]
     unshifted = [brute_force_energies(lattice, np.zeros(unit.dimension), 256)]
     for letters in (n for n in LETTERS if n <= 256):
@@ -233,17 +233,17 @@ def test_the_cells_fill_the_ball_of_radius_gamma(lattice):
     for letters in (2, 3, 16, 100):
         for gamma in (0.3, 1.0, 4.5):
             step = step_for_support(lattice, letters, gamma)
-            codes = codebook(lattice.scaled(step), letters)
+            codes = codebook(lattice.scale(step), letters)
             assert codes.gamma == pytest.approx(gamma, rel=1e-12)
             volume = letters * codes.lattice.cell_volume
             assert volume == pytest.approx(module.ball_volume(lattice.dimension, gamma), rel=1e-9)
-            assert step_for_support(lattice.scaled(7.0), letters, gamma) == pytest.approx(step)
+            assert step_for_support(lattice.scale(7.0), letters, gamma) == pytest.approx(step)
 
 
 @pytest.mark.parametrize("letters", [2, 3, 4, 5, 6, 7, 8, 16, 31, 255, 256, 1000, 65535, 65536])
 def test_dithered_inputs_of_the_interval_never_overload(letters):
     """All 65536 dithers at both ends and in between: exact, not statistical."""
-    lattice = Lattice("Z").scaled(step_for_unit_ball(Lattice("Z"), letters))
+    lattice = Lattice("Z").scale(step_for_unit_ball(Lattice("Z"), letters))
     codes = codebook(lattice, letters)
     dither = lattice.dither(np.arange(65536, dtype=np.uint16)[:, None])
     for x in (-1.0, 1.0, np.nextafter(1, 0), np.nextafter(-1, 0), 0.0, 1 / 3, -0.99999):

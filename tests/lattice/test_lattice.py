@@ -199,7 +199,7 @@ def test_any_generator_is_reduced(generator):
     determinant = abs(np.linalg.det(generator))
     if determinant < 1e-4 * np.abs(generator).max() ** 2:
         return
-    planar = Planar.reduced(generator)
+    planar = Planar.reduce(generator)
     b1, b2 = planar.basis
     shortest = b1 @ b1
     assert shortest <= b2 @ b2 * (1 + 1e-12)
@@ -216,7 +216,7 @@ def test_covariance_and_covering_radius_are_those_of_the_cell(name):
 
     It may put a whole line of the grid on the wrong side of a face.
     """
-    planar = Planar.reduced(np.array(GENERATORS[name]))
+    planar = Planar.reduce(np.array(GENERATORS[name]))
     axis = (np.arange(400) + 0.5) / 400
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2) @ planar.basis
     shifts = np.array(list(itertools.product((-1, 0, 1, 2), repeat=2))) @ planar.basis
@@ -317,9 +317,9 @@ def test_planar_dither_is_the_same_in_scalar_arithmetic(dither_words):
 
 @pytest.mark.parametrize("lattice", ALL, ids=label)
 def test_scaled_lattices_bases_and_halves(lattice):
-    assert pickle.loads(pickle.dumps(lattice)) == lattice.scaled(lattice.step) == lattice
+    assert pickle.loads(pickle.dumps(lattice)) == lattice.scale(lattice.step) == lattice
     radius = lattice.covering_radius * 3.0 / lattice.step
-    assert lattice.scaled(3.0).covering_radius == pytest.approx(radius)
+    assert lattice.scale(3.0).covering_radius == pytest.approx(radius)
     coordinates = np.arange(1, lattice.dimension + 1)
     expected = lattice.points(coordinates[None])[0]
     np.testing.assert_allclose(lattice.basis.T @ coordinates, expected)

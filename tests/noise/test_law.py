@@ -197,15 +197,15 @@ TARGETS = {
 @pytest.mark.parametrize("name", NAMES)
 def test_matched_noise_and_dither_have_the_target_covariance(target, name):
     unit = Lattice(name)
-    law, cell = target(unit.dimension), unit.scaled(0.4).covariance
-    matched = law.matched(cell)
+    law, cell = target(unit.dimension), unit.scale(0.4).covariance
+    matched = law.match(cell)
     assert matched.covariance + cell == pytest.approx(law.covariance)
     assert type(matched) is type(law)
     assert matched.epsilon() >= law.epsilon()
     edge = math.sqrt(law.variance / unit.second_moment)  # nothing is left to match beyond
-    assert law.matched(unit.scaled(edge * 1.0001).covariance) is None
-    assert law.matched(unit.scaled(edge * 3).covariance) is None
-    small = law.matched(unit.scaled(edge * 0.9999).covariance)
+    assert law.match(unit.scale(edge * 1.0001).covariance) is None
+    assert law.match(unit.scale(edge * 3).covariance) is None
+    small = law.match(unit.scale(edge * 0.9999).covariance)
     assert 0 < small.variance < 3e-4 * law.variance
 
 
@@ -279,11 +279,11 @@ def test_t_epsilon_is_the_formula_of_the_design(nu, dimension):
 def test_t_is_matched_to_a_skewed_cell_with_a_full_matrix():
     law = MultivariateT(12.0, 0.614, 2)
     skewed = Lattice(generator=((1.0, 0.4), (0.0, 1.6)), step=0.5)
-    matched = law.matched(skewed.covariance)
+    matched = law.match(skewed.covariance)
     assert isinstance(matched.squared_scale, tuple)
     assert matched.covariance + skewed.covariance == pytest.approx(law.covariance)
     stretched = Lattice(generator=((0.1, 0.0), (0.0, 9.0)))
-    assert law.matched(stretched.covariance) is None  # too large in one direction is too large
+    assert law.match(stretched.covariance) is None  # too large in one direction is too large
 
 
 @pytest.mark.parametrize("nu", [2.05, 3.0, 6.0, 14.0, 100.0, 400.0])

@@ -5,7 +5,7 @@ import pytest
 
 import jopeq
 from jopeq.errors import StateMismatchError
-from jopeq.schemes.model import moved_by, moves
+from jopeq.schemes.model import apply_move, moves
 
 torch = pytest.importorskip("torch")
 
@@ -53,7 +53,7 @@ def test_whatever_the_numbers_are_a_variance_is_not_negative(before, after):
     payload = PRIVATE.encode(update)  # NaN counts as 0
     decoded = PRIVATE.decode(payload, like=update)
     for change in (decoded["bn.running_var"], np.full(3, -1e30), np.full(3, 1e30)):
-        assert not (moved_by("bn.running_var", np.full(3, before), change, None) < 0).any()
+        assert not (apply_move("bn.running_var", np.full(3, before), change, None) < 0).any()
 
 
 def test_statistics_have_coordinates_of_their_own():

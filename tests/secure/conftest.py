@@ -51,7 +51,7 @@ class Round:
         try:
             if step == "masked":
                 client.receive(message)
-                return client.masked(self.vectors[number])
+                return client.mask(self.vectors[number])
             return getattr(client, step)(message)
         except ProtocolError as error:
             self.refusals[number] = str(error)

@@ -351,6 +351,6 @@ def test_a_twin_of_a_key_cancels_no_mask(twin):
     assert not server.refused
     clients[2].receive(inboxes[2])
     own = self_mask_key(clients[2]._seed, server._roster.bind([True] * 3))
-    seen = unpack(clients[2].masked(np.arange(50))[HEADER + 32 :], 50, 8)
+    seen = unpack(clients[2].mask(np.arange(50))[HEADER + 32 :], 50, 8)
     add_mask(seen, own, -1)
     assert np.count_nonzero(seen == np.arange(50)) < 10  # by chance 50/256

@@ -104,7 +104,7 @@ def test_every_index_has_a_chance_between_the_two_bounds(epsilon, dimension, bit
 def test_any_counts_are_made_to_keep_the_promise(counts):
     plan = plan_for(4.0, 300, 6, 1 << 13)
     members = counts * (plan.combinations // 4) + counts[: plan.combinations % 4]
-    allowed = plan.allowed(members)
+    allowed = plan.allow(members)
     total = sum(allowed)
     assert min(allowed) >= 0
     assert total <= plan.most_sum

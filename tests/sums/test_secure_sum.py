@@ -17,7 +17,8 @@ import jopeq
 from jopeq.noise.gaussian_rounding import GRID, GaussianRounding
 from jopeq.privacy.accounting import gaussian_sigma
 from jopeq.random.streams import PrivateStream
-from jopeq.sums.secure_sum import placed, within
+from jopeq.sums.secure_sum import place as to_grid
+from jopeq.sums.secure_sum import within
 from jopeq.sums.sum_law import SumPrivacy, largest_mu, least_sigmas, rounding_excess, shares_excess
 from jopeq.sums.sum_plan import errors_of
 from tests.golden import make_shares
@@ -241,7 +242,7 @@ def test_places_keep_the_norm_whatever_comes():
     for values in (np.full(1000, 1e300), np.full(1000, 0.5), infinite, wide, np.zeros(5)):
         for bound in (1, 3, 1000):
             noise = PrivateStream.reproducible(bytes(32))
-            places = within(placed(values.copy(), bound, noise), bound)
+            places = within(to_grid(values.copy(), bound, noise), bound)
             assert sum(int(y) ** 2 for y in places) <= bound**2
     assert within(np.array([3, -4]), 5).tolist() == [3, -4]  # what fits stays as it is
 

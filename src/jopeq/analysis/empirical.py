@@ -138,7 +138,7 @@ def empirical_epsilon(
         if _repeats(scheme):
             event = "two payloads of one update are the same"
             return replace(best, lower=math.inf, certain=math.inf, event=event)
-        ends = [_encoded(scheme, sign, each, private, place) for sign in (1.0, -1.0)]
+        ends = [_encode_ends(scheme, sign, each, private, place) for sign in (1.0, -1.0)]
         best = best.or_bet("encode", *bet(ends[0], ends[1], limits))
     return best
 
@@ -148,7 +148,7 @@ def _plain(scheme: Scheme) -> Scheme:
     return replace(scheme, clip=1.0, center=False, per="update")
 
 
-def _encoded(
+def _encode_ends(
     scheme: Scheme, sign: float, count: int, private: PrivateStream, place: int
 ) -> Integers:
     """The decoded first entries of samples at one end of the ball, with random dithers."""

@@ -92,15 +92,15 @@ class LedgerReport:
     @property
     def markdown(self) -> str:
         """The page as Markdown."""
-        blocks = [f"# {_escaped(self.title)}"]
+        blocks = [f"# {_escape(self.title)}"]
         for one in self.sections:
             blocks.append(f"## {one.heading}")
-            blocks += [_escaped(one.text)] if one.text else []
+            blocks += [_escape(one.text)] if one.text else []
             if one.table:
-                rows = [f"| {' | '.join(map(_escaped, row))} |" for row in one.table]
+                rows = [f"| {' | '.join(map(_escape, row))} |" for row in one.table]
                 blocks.append("\n".join([rows[0], "|---" * len(one.table[0]) + "|", *rows[1:]]))
             if one.points:
-                blocks.append("\n".join(f"- {_escaped(point)}" for point in one.points))
+                blocks.append("\n".join(f"- {_escape(point)}" for point in one.points))
         return "\n\n".join(blocks) + "\n"
 
     @property
@@ -144,7 +144,7 @@ def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
     if ledger.rounds:
         sections += [
             _Section("What this ε means", _meaning(spent.epsilon, spent.delta)),
-            _asked(ledger),
+            _list_runs(ledger),
         ]
     else:
         sections.append(_Section("What was asked", "Nothing yet: this ledger is unused."))
@@ -200,7 +200,7 @@ def _meaning(epsilon: float, delta: float) -> str:
     )
 
 
-def _asked(ledger: Ledger) -> _Section:
+def _list_runs(ledger: Ledger) -> _Section:
     if ledger.runs:
         rows = [
             (*describe_run(printable(name)), f"{done} of {planned}", _days(*ledger.dates[name]))
@@ -258,6 +258,6 @@ def _row(tag: str, cells: tuple[str, ...]) -> str:
     return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
     return _MARKS.sub(r"\\\1", " ".join(text.split()))

@@ -18,7 +18,7 @@ from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds, epsilon_of, least_multiplier
 from jopeq.sums.record_plan import RECORD_GRID, SAMPLINGS, RecordPlan, fit_records
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.shares import centred, check_dimension, rotate_back, shared_stream
+from jopeq.sums.shares import centre, check_dimension, rotate_back, shared_stream
 
 Array = NDArray[np.float64]
 
@@ -221,7 +221,7 @@ class _Attack:
         for hospital in range(plan.honest):
             rows = empty if hospital else total
             shares += scheme.encode(rows, seed=self._seed, clients=plan.clients, plan=plan)
-        return centred(shares & ((1 << plan.bits) - 1), plan.bits, plan.dimension, plan.dimension)
+        return centre(shares & ((1 << plan.bits) - 1), plan.bits, plan.dimension, plan.dimension)
 
 
 def _lower_strength(seen: Array, confidence: float) -> float:

@@ -80,19 +80,19 @@ def _design(epsilon: float, size: int) -> tuple[Floats, Floats]:
     """
     best: tuple[float, Floats, Floats] | None = None
     for values in _starting_values(epsilon, size):
-        found = _fixed(epsilon, values)
+        found = _fix(epsilon, values)
         for _ in range(30):  # too narrow a decoder cannot be unbiased
             if found is not None:
                 break
             values = np.concatenate([values[:1] * 1.1, values[1:]])
-            found = _fixed(epsilon, values)
+            found = _fix(epsilon, values)
         if found is None:
             continue
         error, upper, _ = found
         radius = 0.05 * abs(values[0])
         for _ in range(60):
             moved = _improve(epsilon, values, upper, radius)
-            found = None if moved is None else _fixed(epsilon, values + moved.move)
+            found = None if moved is None else _fix(epsilon, values + moved.move)
             if moved is not None and found is not None and found.error < error * (1 - 1e-7):
                 error, upper, values = found.error, found.upper, values + moved.move
                 radius *= 1.5
@@ -164,7 +164,7 @@ def _improve(epsilon: float, values: Floats, pivot: Floats, radius: float) -> _S
     return _Solution(float(result.fun), upper, result.x[size + half :])
 
 
-def _fixed(epsilon: float, values: Floats) -> _Solution | None:
+def _fix(epsilon: float, values: Floats) -> _Solution | None:
     return _improve(epsilon, values, np.zeros((len(values), 2 * len(values))), 0.0)
 
 

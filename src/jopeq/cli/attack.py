@@ -18,7 +18,7 @@ from jopeq.cli.options import SMALL_MODELS, AsJson, build_scheme, given_options,
 from jopeq.cli.output import (
     LiveBar,
     epsilon_text,
-    explained,
+    explain_errors,
     load_with_bar,
     make_console,
     make_table,
@@ -90,7 +90,7 @@ def attack(
     chosen = list(dict.fromkeys(method or ("label", "adaptive")))
     if threads is not None or model in SMALL_MODELS:
         torch.set_num_threads(threads or 1)
-    with explained("", OSError):
+    with explain_errors("", OSError):
         check_out(out)
         check_device(device)
         check_methods(chosen, schemes)

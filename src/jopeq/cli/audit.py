@@ -22,7 +22,7 @@ from jopeq.cli.options import (
     was_given,
     with_usual,
 )
-from jopeq.cli.output import epsilon_text, explained, make_console, print_json, scheme_text
+from jopeq.cli.output import epsilon_text, explain_errors, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import SCHEMES
 from jopeq.sums.record_sum import RecordSum
@@ -63,7 +63,7 @@ def audit(
         raise typer.BadParameter(f"{settings[0]} would not be read: it belongs to --flower-localdp")
     given = given_options(context)
     built = build_any(scheme, **with_usual(given, _RECORDS if scheme == RecordSum.name else {}))
-    with explained():
+    with explain_errors():
         report: Audit | SumAudit | RecordAudit = run_audit(
             built, draws=draws, confidence=confidence
         )
@@ -86,7 +86,7 @@ def _audit_localdp(context: typer.Context, settings: list[str], *, as_json: bool
             "--flower-localdp takes clip=, sensitivity=, epsilon= and delta=, all of them once, "
             f"and rounds=, got {' '.join(settings) or 'nothing'}"
         )
-    with explained():
+    with explain_errors():
         numbers = {name: float(value) for name, value in given.items() if name in needed}
         found = LocalDp(**numbers, rounds=int(given.get("rounds", 1)))
     if as_json:
@@ -122,7 +122,7 @@ def _print(report: Audit | SumAudit | RecordAudit) -> None:
     table.add_row("nominal", epsilon_text(report.nominal) or "-", "asked for")
     whom = "the server" if isinstance(report, Audit) else "who sees sums alone"
     table.add_row("proven", epsilon_text(report.proven), f"upper bound against {whom}")
-    for row in _computed(report):
+    for row in _describe(report):
         table.add_row(*row)
     table.add_row(
         "shown",
@@ -141,7 +141,7 @@ def _print(report: Audit | SumAudit | RecordAudit) -> None:
         console.print("[bold red]The attack did better than the proof allows: do not use this.")
 
 
-def _computed(report: Audit | SumAudit | RecordAudit) -> Iterator[tuple[str, str, str]]:
+def _describe(report: Audit | SumAudit | RecordAudit) -> Iterator[tuple[str, str, str]]:
     """What each kind of audit knows beside the proof and the attack."""
     if isinstance(report, RecordAudit):
         how = "from how far a record of full norm moves real sums"

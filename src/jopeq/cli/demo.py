@@ -10,7 +10,7 @@ import typer
 
 from jopeq.cli.output import (
     epsilon_text,
-    explained,
+    explain_errors,
     make_console,
     make_table,
     needs_experiments,
@@ -31,7 +31,7 @@ def demo(
         from jopeq.lab import demo as shown
     console, jobs = make_console(), shown.all_jobs(rounds)
     found: dict[tuple[str, str, float], list[Result]] = {}
-    with explained(f"--out {out}"), runs_bar(console) as progress:
+    with explain_errors(f"--out {out}"), runs_bar(console) as progress:
         out.mkdir(parents=True, exist_ok=True)
         task = progress.add_task("training", total=len(jobs))
         for job, result in shown.run_all(jobs):
@@ -78,6 +78,6 @@ def demo(
         highlight=False,
     )
     for figure in (out / "demo.svg", out / "demo.png"):
-        with explained(f"--out {out}"):
+        with explain_errors(f"--out {out}"):
             shown.save_demo(found, figure)
     console.print(f"saved {figure}")

@@ -14,8 +14,8 @@ import typer
 
 from jopeq import kernels
 from jopeq.analysis.learning import judge, mean_error
-from jopeq.cli.output import explained, make_console, print_text
-from jopeq.kernels.cache import checked_folder, is_compiled
+from jopeq.cli.output import explain_errors, make_console, print_text
+from jopeq.kernels.cache import is_compiled, make_folder
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
 from jopeq.schemes.model import find_frozen
@@ -54,7 +54,7 @@ def doctor(
             return
     if model is None:
         raise typer.BadParameter("name a model, or give --warmup")
-    with explained("", OSError, TypeError):
+    with explain_errors("", OSError, TypeError):
         state, frozen = state_of(model), frozen_of(model)
         sent = {name: value for name, value in state.items() if name not in frozen}
         for text in propose_sum(state, frozen, epsilon, clients, rounds):
@@ -66,11 +66,11 @@ def doctor(
 def compile_kernels() -> None:
     """Compile the CPU kernels once, and say where they are kept."""
     console, was_compiled, start = make_console(), is_compiled(), time.perf_counter()
-    with explained(), console.status("compiling"):
+    with explain_errors(), console.status("compiling"):
         kernels.load()
     seconds = time.perf_counter() - start
     try:
-        folder = checked_folder()
+        folder = make_folder()
     except (OSError, RuntimeError) as error:
         console.print(
             f"compiled in {seconds:.0f} s, but the result cannot be kept ({error}): "
@@ -198,7 +198,7 @@ def _from_file(path: Path) -> Mapping[str, Any]:
         with np.load(path, allow_pickle=False) as found:
             return dict(found)
     if path.suffix == ".safetensors":
-        return _described(path)
+        return _read_header(path)
     import torch
 
     try:
@@ -215,7 +215,7 @@ def _from_file(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def _described(path: Path) -> dict[str, Any]:
+def _read_header(path: Path) -> dict[str, Any]:
     """The tensors of a safetensors file by its header: their values are not needed."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

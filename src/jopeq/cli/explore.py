@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from jopeq.cli.output import explained, make_console
+from jopeq.cli.output import explain_errors, make_console
 
 
 def explore(
@@ -34,7 +34,7 @@ def explore(
         path = Path(name)
     else:
         path = out
-    with explained(f"--out {path}"):
+    with explain_errors(f"--out {path}"):
         path.write_text(text, encoding="utf-8")
     console = make_console()
     if out is None and is_opened and not webbrowser.open(path.resolve().as_uri()):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from jopeq.cli.output import explained
+from jopeq.cli.output import explain_errors
 
 
 def guard(
@@ -21,7 +21,7 @@ def guard(
     The node's configuration must bound ε and δ (jopeq-max-epsilon, jopeq-max-delta) and name this
     hospital's keys (jopeq-identity, jopeq-trusted). docs/flower.md tells what this stops.
     """
-    with explained():
+    with explain_errors():
         from jopeq.flower.guard import start_guarded  # Flower takes seconds to import
 
         status = start_guarded(command)

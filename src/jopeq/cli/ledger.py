@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jopeq.analysis.ledger_report import describe_run, ledger_report
-from jopeq.cli.output import explained, print_text
+from jopeq.cli.output import explain_errors, print_text
 from jopeq.files import atomic
 from jopeq.ledger import Ledger, printable
 from jopeq.privacy.guarantee import digits_up
@@ -29,7 +29,7 @@ def init(
         raise typer.BadParameter(
             f"there is no folder {path.parent} for the ledger: make it by mkdir -p {path.parent}"
         )
-    with explained("", OSError):
+    with explain_errors("", OSError):
         made = Ledger.create(path, budget, delta)
     typer.echo(f"{path}: {made}")
 
@@ -37,7 +37,7 @@ def init(
 @ledger.command()
 def show(path: LedgerPath) -> None:
     """What the client, or every patient of a hospital, has spent, and by which scheme."""
-    with explained("", OSError):
+    with explain_errors("", OSError):
         found = Ledger.load(path)
     spent, budget = digits_up(found.spent.epsilon), repr(found.budget).removesuffix(".0")
     if found.runs:
@@ -65,10 +65,10 @@ def report(
     What was asked, which ε and δ protect whom against whom, when, on which assumptions, and what is
     not protected. The same ledger gives the same page.
     """
-    with explained("", OSError):
+    with explain_errors("", OSError):
         page = ledger_report(Ledger.load(path), path.name)
     for suffix, text in ((".html", page.html), (".md", page.markdown)):
         target = out.with_name(out.name.removesuffix(".html").removesuffix(".md") + suffix)
-        with explained(f"--out {out}"), atomic(target) as file:
+        with explain_errors(f"--out {out}"), atomic(target) as file:
             file.write(text.encode())
         typer.echo(f"saved {target}")

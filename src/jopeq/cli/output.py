@@ -169,7 +169,7 @@ def load_with_bar(name: str, data_dir: str | None, *, show: bool = True) -> Data
 
 
 @contextmanager
-def explained(out: str = "", *others: type[Exception]) -> Iterator[None]:
+def explain_errors(out: str = "", *others: type[Exception]) -> Iterator[None]:
     """Errors within end the command with a message instead of a traceback.
 
     ``out`` is the option that names the files written within; ``others`` are further kinds of

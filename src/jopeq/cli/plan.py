@@ -14,7 +14,7 @@ from jopeq.analysis.record_audit import ROUNDS, RecordRow, record_plans
 from jopeq.cli.options import AsJson, was_given
 from jopeq.cli.output import (
     epsilon_text,
-    explained,
+    explain_errors,
     make_console,
     make_table,
     print_json,
@@ -60,7 +60,7 @@ def plan(
             raise typer.BadParameter("--rate would not be read: --records plans sums of records")
         counts = (rounds,) if was_given(context, "rounds") else ROUNDS
         hospitals = clients if was_given(context, "clients") else 10
-        with explained():
+        with explain_errors():
             found = [
                 *record_plans(
                     epsilon, records=records, clients=hospitals, dimension=dimension, delta=delta,
@@ -73,7 +73,7 @@ def plan(
             _print_records(found, dimension)
         return
     job = {"dimension": dimension, "rounds": rounds, "clients": clients}
-    with explained():
+    with explain_errors():
         rows = make_plan(epsilon, rate, **job, delta=delta)
         people = plan_people(epsilon, **job, delta=delta)
     if as_json:

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from jopeq.cli.options import AsJson
-from jopeq.cli.output import explained, print_json
+from jopeq.cli.output import explain_errors, print_json
 from jopeq.statistics import Survey, parse_question
 
 _MISSING = ("", "na", "n/a", "nan", "none", "null")
@@ -49,7 +49,7 @@ def stats(
     All files are read in this process: where tables must stay in their hospitals, ask on Flower
     (jopeq.flower.ask).
     """
-    with explained("--plot"):
+    with explain_errors("--plot"):
         survey = Survey(
             tuple(map(parse_question, ask)),
             epsilon=epsilon,

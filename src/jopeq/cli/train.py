@@ -27,7 +27,7 @@ from jopeq.cli.options import (
 from jopeq.cli.output import (
     LiveBar,
     epsilon_text,
-    explained,
+    explain_errors,
     load_with_bar,
     make_console,
     make_table,
@@ -161,17 +161,17 @@ def train(
 
     Keys of run.toml are these options and all other settings of a run: docs/commands.md.
     """
-    with explained():
+    with explain_errors():
         from jopeq.lab.training.config import HospitalsConfig, PeopleConfig, TrainConfig
     kind: type[RunConfig] = TrainConfig if people is None else PeopleConfig
     if hospitals is not None or scheme == RecordSum.name:
         kind = HospitalsConfig
-    given = _given(context)
+    given = _find_given(context)
     _refuse_unread(given, kind)
     options = {name: value for name, value in given.items() if name in _names(kind)}
     dataset = None
     if kind is HospitalsConfig:
-        with explained():
+        with explain_errors():
             dataset = load_with_bar(data, str(data_dir) if data_dir else None, show=not as_json)
         options["scheme"] = _records(context, given, dataset)
     else:
@@ -184,7 +184,7 @@ def train(
     if kind is not PeopleConfig and model in SMALL_MODELS:
         options.setdefault("threads", 1)
     chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
-    with explained():
+    with explain_errors():
         configs = [kind(**options, seed=one) for one in chosen]
     try:
         results = _run(configs, context, dataset)
@@ -200,7 +200,7 @@ def train(
         raise typer.Exit(code=1)
 
 
-def _given(context: typer.Context) -> dict[str, Any]:
+def _find_given(context: typer.Context) -> dict[str, Any]:
     """Options and keys of the run's file that the user gave."""
     options = {name: v for name, v in context.params.items() if was_given(context, name)}
     options |= settings_of(context)
@@ -289,7 +289,7 @@ def _run(
     """Train a run for each configuration."""
     out, show = context.params["out"], not context.params["as_json"]
     resume = context.params["resume"]
-    with explained():
+    with explain_errors():
         from jopeq.lab.training import simulation
 
         folders, boards = (
@@ -306,7 +306,7 @@ def _run(
     results = []
     for config, folder, board in zip(configs, folders, boards, strict=True):
         with (
-            explained("" if folder is None else f"--out {folder}"),
+            explain_errors("" if folder is None else f"--out {folder}"),
             LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar,
         ):
 

@@ -43,7 +43,7 @@ class LayerClips:
     >>> update = {"conv": np.full(1000, 0.001), "head": np.full(1000, 0.4)}
     >>> for _ in range(12):
     ...     decoded = [s.decode(s.encode(update), like=update) for _ in range(3)]
-    ...     s = rule.updated(s, decoded)
+    ...     s = rule.update(s, decoded)
     >>> clips = dict(s.clips)
     >>> clips["conv"] < 0.01, clips["head"] > 0.4
     (True, True)
@@ -60,7 +60,7 @@ class LayerClips:
         if not (math.isfinite(self.spread) and self.spread > 0):
             raise ValueError(f"spread must be a positive number, got {self.spread}")
 
-    def updated(self, scheme: Scheme, updates: Iterable[Mapping[str, Any]]) -> Scheme:
+    def update(self, scheme: Scheme, updates: Iterable[Mapping[str, Any]]) -> Scheme:
         """The scheme of the next round, from decoded updates of this round: of all clients or some.
 
         Without any update it is the scheme of this round.

@@ -154,12 +154,12 @@ class QuantizedScheme(Scheme):
     def cells(self) -> Lattice:
         """The lattice at its final magnification."""
         if self.rate is None:
-            return self.lattice.scaled(1.0 if self.step is None else self.step)
+            return self.lattice.scale(1.0 if self.step is None else self.step)
         letters = self._letters(self.rate)
         gamma = self._default_gamma(self.rate) if self.gamma is None else self.gamma
         if gamma is None:
-            return self.lattice.scaled(step_for_unit_ball(self.lattice, letters))
-        return self.lattice.scaled(step_for_support(self.lattice, letters, gamma))
+            return self.lattice.scale(step_for_unit_ball(self.lattice, letters))
+        return self.lattice.scale(step_for_support(self.lattice, letters, gamma))
 
     @cached_property
     def codebook(self) -> Codebook:
@@ -371,7 +371,7 @@ class JoPEQ(PrivateQuantizedScheme):
 
     @cached_property
     def noise(self) -> Law | None:
-        return self.target.noise.matched(self.cells.covariance)
+        return self.target.noise.match(self.cells.covariance)
 
 
 # The engine, and the errors that it makes

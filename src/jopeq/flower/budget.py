@@ -93,7 +93,7 @@ class Budget:
                 "older copy has taken its place; restore the newest one",
                 code="ledger-lost",
             )
-        return self._checked(found)
+        return self._check(found)
 
     def _make(self, *, is_new: bool) -> None:
         """Make the client's own file, if the client has never had one."""
@@ -128,7 +128,7 @@ class Budget:
         ledger.save(self.file)
         state[MARK] = ConfigRecord({"rounds": ledger.rounds})
 
-    def _checked(self, found: Ledger) -> Ledger:
+    def _check(self, found: Ledger) -> Ledger:
         if (found.budget, found.delta) != (self.epsilon, self.delta):
             raise BudgetExceededError(
                 f"this client's ledger {self.file} was opened with budget {found.budget:g} at δ = "

@@ -29,7 +29,7 @@ from jopeq.flower.wrapper import RoundFailedError, RoundReport, array_bytes
 from jopeq.secure import Attempt, CircleServer
 from jopeq.secure.circle import Kind, kind_of
 from jopeq.sums.record_accounting import RecordRounds, epsilon_of
-from jopeq.sums.shares import centred, is_uniform
+from jopeq.sums.shares import centre, is_uniform
 
 _POLL, _WAIT = 0.2, 3.0  # seconds between two looks: for replies, for nodes
 _FIRST_DEADLINE, _LEAST_DEADLINE, _SLOWEST = 600.0, 30.0, 3.0
@@ -303,4 +303,4 @@ class CircleGrid:
 def is_plausible(total: Any, attempt: Attempt) -> bool:
     """Whether a total can be a Gaussian's: one bad share makes it uniform, which masks are."""
     bits, length = attempt.plan.bits, attempt.plan.length
-    return not is_uniform(centred(total, bits, length, length), bits)
+    return not is_uniform(centre(total, bits, length, length), bits)

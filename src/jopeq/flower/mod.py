@@ -14,8 +14,7 @@ from flwr.common.logger import log
 
 from jopeq.entries.layer_clips import check_clip
 from jopeq.errors import JoPEQError
-from jopeq.flower.budget import Budget, budget_from
-from jopeq.flower.payload import (
+from jopeq.flower.arrays import (
     RECORD,
     Model,
     Values,
@@ -24,15 +23,16 @@ from jopeq.flower.payload import (
     update_between,
     whole_update,
 )
+from jopeq.flower.budget import Budget, budget_from
 from jopeq.flower.refusals import RefusedError, refusing
 from jopeq.flower.settings import (
     Metrics,
     Settings,
     agree,
-    declared,
     frozen_names,
     matches,
     read,
+    read_metrics,
     refuse_run_keys,
     warn_unused,
 )
@@ -122,7 +122,7 @@ class JoPEQMod:
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
         self._settings = Settings(
-            scheme=scheme, frozen=frozen_names(frozen, model), metrics=declared(metrics)
+            scheme=scheme, frozen=frozen_names(frozen, model), metrics=read_metrics(metrics)
         )
         self._budget = None
         if budget is not None:
@@ -133,18 +133,18 @@ class JoPEQMod:
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Let the app train, then replace the arrays of its reply by the payload."""
         try:
-            settings, budget = self._configured(ctxt)
+            settings, budget = self._configure(ctxt)
             with refusing("model"):
                 msg.content = own_content(msg)
                 if SECAGG in msg.content.config_records:
                     raise RefusedError("secagg")
             if not is_train(msg):
-                _offered(msg)
+                _take_offer(msg)
                 if not settings.is_private:
                     return call_next(msg, ctxt)
                 warn, self._has_warned = not self._has_warned, True
                 return other_reply(msg, ctxt, call_next, warn=warn)
-            task = _prepared(msg, ctxt, settings, budget)
+            task = _prepare(msg, ctxt, settings, budget)
             if settings.is_private:
                 return _private_reply(msg, ctxt, call_next, task)
         except RefusedError as refused:
@@ -159,7 +159,7 @@ class JoPEQMod:
             return RefusedError("encoding", str(error)).reply(msg, self)
         return reply
 
-    def _configured(self, context: Context) -> tuple[Settings, Budget | None]:
+    def _configure(self, context: Context) -> tuple[Settings, Budget | None]:
         """Settings and budget of this client; its node's configuration wins over the code."""
         node, settings = read(context.node_config), self._settings
         with refusing("budget"):
@@ -167,7 +167,7 @@ class JoPEQMod:
         with refusing("settings"):
             refuse_run_keys(context.run_config)
             if "metrics" in node:
-                settings = replace(settings, metrics=declared(node["metrics"]))
+                settings = replace(settings, metrics=read_metrics(node["metrics"]))
             if budget is not None:
                 check_clip_is_public(settings.scheme)
         return settings, budget
@@ -208,9 +208,9 @@ def _describe(scheme: Scheme, counted: Counts) -> None:
         log(WARNING, remedy, scheme.clip)
 
 
-def _prepared(msg: Message, context: Context, settings: Settings, budget: Budget | None) -> _Task:
+def _prepare(msg: Message, context: Context, settings: Settings, budget: Budget | None) -> _Task:
     """All that encoding the reply will need, checked and paid for."""
-    offered = _offered(msg)
+    offered = _take_offer(msg)
     with refusing("settings"):
         scheme = agree(settings, offered)
     with refusing("model"):
@@ -231,7 +231,7 @@ def _prepared(msg: Message, context: Context, settings: Settings, budget: Budget
     return task
 
 
-def _offered(msg: Message) -> ConfigRecord | None:
+def _take_offer(msg: Message) -> ConfigRecord | None:
     """The server's record, taken out: Flower's own mods want the app's config record alone."""
     offered = msg.content.config_records.get(RECORD)
     if offered is not None:

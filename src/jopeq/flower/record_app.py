@@ -77,7 +77,7 @@ def record_client(
     scheme.capacity(cap)  # refuses a cap above the scheme's
 
     def check(content: RecordDict, is_evaluation: bool) -> None:
-        _loaded(model(), content)
+        _load(model(), content)
         if is_evaluation:
             _largest_loss(content)
 
@@ -98,7 +98,7 @@ def record_client(
         agreed = agreed_task()
         if agreed is None or agreed.scheme.spec != scheme.spec:
             raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
-        module = _loaded(model(), msg.content)
+        module = _load(model(), msg.content)
         inputs, targets, options = _draw(scheme, records(context), cap, rows_each)
         total = clipped_sum(module, loss, inputs, targets, scheme.clip, chunk=chunk, **options)
         return reply_total(msg, total)
@@ -108,7 +108,7 @@ def record_client(
         agreed = agreed_task()
         if agreed is None or agreed.scheme.spec != scheme.evaluation.spec:
             raise ValueError("this app evaluates for the terms of its own scheme alone")
-        module = _loaded(model(), msg.content).eval()
+        module = _load(model(), msg.content).eval()
         inputs, targets, options = _draw(agreed.scheme, records(context), cap, rows_each)
         most = _largest_loss(msg.content)
         total = evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
@@ -117,7 +117,7 @@ def record_client(
     return app
 
 
-def _loaded(module: nn.Module, content: RecordDict) -> nn.Module:
+def _load(module: nn.Module, content: RecordDict) -> nn.Module:
     """The module with the server's arrays, which must be its own by name and shape."""
     (arrays,) = content.array_records.values()
     module.load_state_dict(arrays.to_torch_state_dict())

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from jopeq.errors import ProtocolError
 from jopeq.files import alone, atomic, check_own_file, own_folder
+from jopeq.flower.arrays import own_content
 from jopeq.flower.budget import Budget, refuse_budget
 from jopeq.flower.mod import ClientAppCallable, is_train, let_through
-from jopeq.flower.payload import own_content
 from jopeq.flower.refusals import RefusedError, refusing
-from jopeq.flower.settings import declared, read
+from jopeq.flower.settings import read, read_metrics
 from jopeq.flower.sum_mod import read_keys
 from jopeq.ledger import Ledger
 from jopeq.random.streams import fresh_seed
@@ -382,7 +382,7 @@ def _answer_other(
     """The answer to evaluate and query messages: the metrics that the node lets through."""
     reply = _call(msg, context, call_next)
     returned = RecordDict() if reply is None else RecordDict(dict(reply.content))
-    metrics = let_through(returned, declared(node.get("metrics", "")), context)
+    metrics = let_through(returned, read_metrics(node.get("metrics", "")), context)
     return Message(RecordDict({"metrics": metrics} if metrics else {}), reply_to=msg)
 
 

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord
 from flwr.common.logger import log
 
 from jopeq.errors import JoPEQError
-from jopeq.flower.payload import Model
+from jopeq.flower.arrays import Model
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.model import find_frozen
 
@@ -85,7 +85,7 @@ def warn_unused(model: Model, frozen: Iterable[str]) -> None:
             log(WARNING, "JoPEQ: frozen: %r matches no array, so it keeps nothing at home", pattern)
 
 
-def declared(metrics: str | Iterable[str] | Mapping[str, float]) -> Metrics:
+def read_metrics(metrics: str | Iterable[str] | Mapping[str, float]) -> Metrics:
     """The metrics that leave a client, from code or from the text of ``jopeq-metrics``.
 
     >>> declared("num-examples=600, loss")
@@ -94,7 +94,7 @@ def declared(metrics: str | Iterable[str] | Mapping[str, float]) -> Metrics:
     {'num-examples': 600}
     """
     if isinstance(metrics, str):
-        pairs = [text.partition("=") for text in _listed(metrics)]
+        pairs = [text.partition("=") for text in _list(metrics)]
         given = {name.strip(): float(value) if sign else None for name, sign, value in pairs}
     elif isinstance(metrics, Mapping):
         given = dict(metrics)
@@ -117,7 +117,7 @@ def refuse_run_keys(config: Mapping[str, Any]) -> None:
         )
 
 
-def _listed(texts: Any) -> tuple[str, ...]:
+def _list(texts: Any) -> tuple[str, ...]:
     return tuple(filter(None, (text.strip() for text in str(texts).split(","))))
 
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
-from jopeq.flower.payload import RECORD, Model, Values, from_content, moved, widened
+from jopeq.flower.arrays import RECORD, Model, Values, from_content, move, widen
 from jopeq.flower.screening import bad_metrics, drop_uneven_lists, too_far, weigh, weights_of
 from jopeq.flower.settings import Settings, offer
 from jopeq.flower.wrapper import RoundReport, Wrapper, prepare_kernels, with_types
@@ -99,7 +99,7 @@ class JoPEQStrategy(Wrapper):
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
 
-    def sent(self, model: Model) -> list[str]:
+    def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
         return list(model.floats)
 
@@ -128,7 +128,7 @@ class JoPEQStrategy(Wrapper):
         prepare_kernels(entries * self._rounds)
         self._rounds = 1  # announced
         self.reports.append(RoundReport(number, scheme.spec))
-        return self._counted(messages)
+        return self._count_bytes(messages)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -150,16 +150,16 @@ class JoPEQStrategy(Wrapper):
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())
         arrays = None if arrays is None else with_types(arrays, self._arrays)
-        return self._kept(arrays, metrics, server_round)
+        return self._keep(arrays, metrics, server_round)
 
     def _usable(self, replies: list[Message]) -> list[Message]:
         """The accepted replies, each with a model in place of its payload."""
-        opened = self._opened(replies)
+        opened = self._open_replies(replies)
         for index, reason in bad_metrics([one.reply for one in opened], self.inner).items():
             self._reject(opened[index].node, reason)
-        opened = self._accepted(opened)
-        averaged = self._averaged(opened)
-        accepted = self._decoded(self._accepted(opened)) if averaged is None else averaged
+        opened = self._accept(opened)
+        averaged = self._average(opened)
+        accepted = self._decode_replies(self._accept(opened)) if averaged is None else averaged
         if self._scheme.per == "layers":
             self._move_clips(accepted)
         result = [one.reply for one in accepted]
@@ -167,7 +167,7 @@ class JoPEQStrategy(Wrapper):
         weigh(result, self.inner, weights_of(result, self.inner, self._max_weight_ratio))
         return result
 
-    def _opened(self, replies: list[Message]) -> list[_Opened]:
+    def _open_replies(self, replies: list[Message]) -> list[_Opened]:
         """The replies whose payloads fit the model, as far as their headers tell."""
         result: list[_Opened] = []
         seen: set[int] = set()
@@ -186,7 +186,7 @@ class JoPEQStrategy(Wrapper):
                     raise PayloadError("no train message was sent to this node in this round")
                 model = self._models[node]
                 others = _others(reply.content, model)
-                opened = opened_update(self._scheme, payload, model)
+                opened = open_update(self._scheme, payload, model)
             except PayloadError as error:
                 self._reject(node, str(error))
                 continue
@@ -194,11 +194,11 @@ class JoPEQStrategy(Wrapper):
             result.append(_Opened(reply, opened, model, others))
         return result
 
-    def _accepted(self, opened: list[_Opened]) -> list[_Opened]:
+    def _accept(self, opened: list[_Opened]) -> list[_Opened]:
         rejected = self.reports[-1].rejected
         return [one for one in opened if one.node not in rejected]
 
-    def _averaged(self, opened: list[_Opened]) -> list[_Opened] | None:
+    def _average(self, opened: list[_Opened]) -> list[_Opened] | None:
         """Give every reply the mean model; None where ``inner`` needs every client's.
 
         The norms of the updates come from the sum. What is rejected was added, so the others are
@@ -213,13 +213,13 @@ class JoPEQStrategy(Wrapper):
         bad |= {good[place]: reason for place, reason in far.items()}
         for index, reason in bad.items():
             self._reject(opened[index].node, reason)
-        opened = self._accepted(opened)
+        opened = self._accept(opened)
         if not opened:
             return []
         if bad:
             mean = self._mean(opened)
         try:
-            floats = moved_floats(opened[0].model, mean.update)
+            floats = move_floats(opened[0].model, mean.update)
         except PayloadError:  # some client's entries are too large for the model: find out whose
             return None
         # the last of them: until it comes, the inner strategy adds up single zeros
@@ -236,29 +236,29 @@ class JoPEQStrategy(Wrapper):
         weights = weights_of(replies, self.inner, self._max_weight_ratio)
         return mean_of([one.opened for one in opened], weights, self._scheme)
 
-    def _decoded(self, opened: list[_Opened]) -> list[_Opened]:
+    def _decode_replies(self, opened: list[_Opened]) -> list[_Opened]:
         """Give every reply its client's model."""
         norms = []
         for one in opened:
             try:
-                floats, norm = decoded_floats(one.opened, one.model)
+                floats, norm = decode_floats(one.opened, one.model)
             except PayloadError as error:
                 self._reject(one.node, str(error))
                 continue
             arrays = {name: DecodedArray(value.copy, value) for name, value in floats.items()}
             one.reply.content = one.with_arrays(arrays)
             norms.append(norm)
-        accepted = self._accepted(opened)
+        accepted = self._accept(opened)
         for index, reason in too_far(norms, self._max_norm_ratio).items():
             self._reject(accepted[index].node, reason)
-        return self._accepted(accepted)
+        return self._accept(accepted)
 
     def _move_clips(self, accepted: list[_Opened]) -> None:
         """Set the clips of the next round by a few clients' updates of the most common layout."""
         names = Counter(one.opened.header.names for one in accepted).most_common(1)
         some = [one for one in accepted if one.opened.header.names == names[0][0]][:_CLIENTS]
-        updates = [decoded_update(one.opened, one.model) for one in some]
-        self._scheme = LayerClips().updated(self._scheme, updates)
+        updates = [decode_update(one.opened, one.model) for one in some]
+        self._scheme = LayerClips().update(self._scheme, updates)
 
     def _count(self, node: int, size: int, opened: Opened) -> None:
         """Count bytes and ε of a well-formed payload, whether or not the round can use it."""
@@ -319,34 +319,34 @@ class _Opened(NamedTuple):
 # Every client's model, for strategies that do not average: decoded once
 
 
-def opened_update(scheme: Scheme, payload: bytes, model: Model) -> Opened:
+def open_update(scheme: Scheme, payload: bytes, model: Model) -> Opened:
     """A payload whose layout fits the model, not decoded yet; ``PayloadError`` if it is bad."""
     opened = scheme.open(payload, most_tensors=len(model.floats))
-    opened.check_fits({name: value.shape for name, value in _named(opened, model).items()})
+    opened.check_fits({name: value.shape for name, value in _select_named(opened, model).items()})
     opened.check_size()
     return opened
 
 
-def decoded_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], float]:
+def decode_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], float]:
     """Server's model + update, of the arrays the payload names, and the norm of the update."""
-    update = decoded_update(opened, model)
+    update = decode_update(opened, model)
     squares = (np.square(value, dtype=np.float64).sum() for value in update.values())
-    return moved_floats(model, update), math.sqrt(math.fsum(map(float, squares)))
+    return move_floats(model, update), math.sqrt(math.fsum(map(float, squares)))
 
 
-def decoded_update(opened: Opened, model: Model) -> dict[str, Values]:
+def decode_update(opened: Opened, model: Model) -> dict[str, Values]:
     """The update alone."""
-    return opened.decode_like(widened(_named(opened, model)))
+    return opened.decode_like(widen(_select_named(opened, model)))
 
 
-def _named(opened: Opened, model: Model) -> dict[str, Values]:
+def _select_named(opened: Opened, model: Model) -> dict[str, Values]:
     """The server's arrays of those that a payload names."""
     return {name: model.floats[name] for name in opened.header.names if name in model.floats}
 
 
-def moved_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
+def move_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
     """The server's arrays plus an update; ``PayloadError`` where their types cannot hold that."""
-    result = moved(model.floats, update)
+    result = move(model.floats, update)
     for name, value in result.items():
         if not np.isfinite((value.min(initial=0), value.max(initial=0))).all() and (
             (~np.isfinite(value) & np.isfinite(model.floats[name])).any()

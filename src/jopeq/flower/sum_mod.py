@@ -19,9 +19,9 @@ from flwr.common.logger import log
 
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic, check_own_file
+from jopeq.flower.arrays import Model, own_content, whole_update
 from jopeq.flower.budget import Budget, refuse_budget
 from jopeq.flower.mod import ClientAppCallable, app_content, is_train, other_reply
-from jopeq.flower.payload import Model, own_content, whole_update
 from jopeq.flower.refusals import RefusedError, refusing
 from jopeq.flower.settings import frozen_names, matches, read, warn_unused
 from jopeq.secure import Client, Terms
@@ -258,7 +258,7 @@ class JoPEQSumMod:
             current = files.load(identity)
             if current.to_bytes() != client.to_bytes():
                 raise ProtocolError("another round has begun while the app trained")
-            reply = current.masked(share)
+            reply = current.mask(share)
             files.save(current)
         return reply
 

@@ -16,7 +16,7 @@ from flwr.serverapp import strategy as strategies
 from flwr.serverapp.strategy import Strategy
 
 from jopeq.errors import ProtocolError
-from jopeq.flower.payload import Model, moved
+from jopeq.flower.arrays import Model, move
 from jopeq.flower.screening import chain, weigh
 from jopeq.flower.settings import frozen_names, warn_unused
 from jopeq.flower.sum_mod import RECORD, check_scheme, read_trusted, sent_names, terms_of
@@ -102,7 +102,7 @@ class JoPEQSumStrategy(Wrapper):
         self._trusted, self._is_server_trusted = read_trusted(trusted), is_server_trusted
         self._round: _Round | None = None
 
-    def sent(self, model: Model) -> list[str]:
+    def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates are summed."""
         return sent_names(model, self._frozen)
 
@@ -149,7 +149,7 @@ class JoPEQSumStrategy(Wrapper):
         report = RoundReport(number, self._scheme.spec)
         self.reports.append(report)
         model = Model(messages[0].content)
-        names = self.sent(model)
+        names = self.list_sent(model)
         dimension = sum(model.floats[name].size for name in names)
         prepare_kernels(dimension * self._rounds)
         self._rounds = 1  # announced
@@ -175,7 +175,7 @@ class JoPEQSumStrategy(Wrapper):
         found, self._round = self._round, None
         if found is None or found.start is None:
             metrics = None if found is None else found.report.metrics()
-            return self._kept(None, metrics, server_round)
+            return self._keep(None, metrics, server_round)
         model, names, dimension, before = found.start
         server = found.server
         try:
@@ -185,11 +185,11 @@ class JoPEQSumStrategy(Wrapper):
             total = server.total(found.ask("opening", last))
         except ProtocolError as error:
             self._give_up(found, error, before)
-            return self._kept(None, found.report.metrics(), server_round)
+            return self._keep(None, found.report.metrics(), server_round)
         count, seed = len(server.alive), server.terms.seed
         mean = self._scheme.decode(total, seed=seed, dimension=dimension, clients=count)
         good = next(r for r in received if r.metadata.src_node_id in server.alive)
-        good.content = RecordDict(dict(model.records(_moved(model, names, mean))))
+        good.content = RecordDict(dict(model.records(_move(model, names, mean))))
         weigh([good], self.inner, [1])
         errors = [reply for reply in received if reply.has_error()]
         number = found.report.server_round
@@ -199,7 +199,7 @@ class JoPEQSumStrategy(Wrapper):
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(found.report.metrics())
         arrays = None if arrays is None else with_types(arrays, before)
-        return self._kept(arrays, metrics, server_round)
+        return self._keep(arrays, metrics, server_round)
 
     def _give_up(self, found: _Round, error: ProtocolError, arrays: ArrayRecord) -> None:
         """End a round without a sum; raise if no later round could do better."""
@@ -287,11 +287,11 @@ class _Round:
         self.report.epsilon = dict.fromkeys(alive, epsilon)
 
 
-def _moved(model: Model, names: list[str], mean: Any) -> dict[str, Array]:
+def _move(model: Model, names: list[str], mean: Any) -> dict[str, Array]:
     """The server's arrays after the mean update, which is in the coordinates of the clients'."""
     update, end = {}, 0
     for name in names:
         shape, size = model.floats[name].shape, model.floats[name].size
         start, end = end, end + size
         update[name] = np.asarray(mean[start:end], np.float32).reshape(shape)
-    return {name: Array(value) for name, value in moved(model.floats, update).items()}
+    return {name: Array(value) for name, value in move(model.floats, update).items()}

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from jopeq import kernels
 from jopeq.analysis.learning import judge, mean_error
 from jopeq.errors import JoPEQError
-from jopeq.flower.payload import Model, is_float
+from jopeq.flower.arrays import Model, is_float
 from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists
 from jopeq.schemes.base import Scheme
@@ -117,7 +117,7 @@ class Wrapper(Strategy):
         self._resumed = self._before = 0  # rounds before this run, once it starts
 
     @abstractmethod
-    def sent(self, model: Model) -> list[str]:
+    def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
 
     def summary(self) -> None:
@@ -130,7 +130,7 @@ class Wrapper(Strategy):
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
         """Log dimension, bits and what to expect of a run: loudly where it is hopeless."""
         scheme, model = self.mechanism, Model(RecordDict({"arrays": arrays}))
-        dimension = sum(model.floats[name].size for name in self.sent(model))
+        dimension = sum(model.floats[name].size for name in self.list_sent(model))
         if not dimension:
             return
         if isinstance(scheme, SecureSum):
@@ -160,7 +160,7 @@ class Wrapper(Strategy):
         """
         self._history, self._rounds = Result(arrays=initial_arrays), num_rounds
         self._before, self._resumed = self._resumed, 0
-        self.announce(initial_arrays, self._sampled(grid), num_rounds)
+        self.announce(initial_arrays, self._estimate_sample(grid), num_rounds)
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             found = cast(Any, evaluate_fn)(number, arrays)
@@ -179,7 +179,7 @@ class Wrapper(Strategy):
         finally:
             self._before = 0
 
-    def _sampled(self, grid: Grid) -> int:
+    def _estimate_sample(self, grid: Grid) -> int:
         """About how many clients ``inner`` will sample in a round."""
 
         def largest(name: str) -> float:
@@ -194,7 +194,7 @@ class Wrapper(Strategy):
         """As ``inner`` does it; the bytes that are sent are counted."""
         number = self._before + server_round
         messages = list(self.inner.configure_evaluate(number, arrays, config, grid))
-        return self._counted(messages)
+        return self._count_bytes(messages)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -215,7 +215,7 @@ class Wrapper(Strategy):
             self._history.evaluate_metrics_clientapp[server_round] = metrics
         return metrics
 
-    def _counted(self, messages: list[Message]) -> list[Message]:
+    def _count_bytes(self, messages: list[Message]) -> list[Message]:
         """The messages; their arrays count in the round's report."""
         down = self.reports[-1].bytes_down if self.reports else {}
         for message in messages:
@@ -267,7 +267,7 @@ class Wrapper(Strategy):
     ) -> RoundFailedError:
         return RoundFailedError(message, arrays, self.reports, self._history, code)
 
-    def _kept(
+    def _keep(
         self, arrays: ArrayRecord | None, metrics: MetricRecord | None, server_round: int
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The result of a round, which the history keeps too."""

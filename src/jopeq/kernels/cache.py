@@ -19,11 +19,11 @@ from jopeq.files import own_folder
 def cache_folder() -> Path | None:
     """The folder, made when missing; None when none can be written, or others can write to it."""
     with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
-        return checked_folder()
+        return make_folder()
     return None
 
 
-def checked_folder() -> Path:
+def make_folder() -> Path:
     """The folder, made when missing; ``OSError`` or ``RuntimeError`` says why it cannot be used."""
     digest = sha256()
     for file in _sources():

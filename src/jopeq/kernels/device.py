@@ -37,16 +37,16 @@ def has_kernels(device: Any) -> bool:
     """Whether GPU kernels run on this device."""
     import torch
 
-    from jopeq.kernels.gpu import plan
+    from jopeq.kernels.gpu import arguments
 
-    return plan.uses_triton(torch.device(device))
+    return arguments.uses_triton(torch.device(device))
 
 
 def can_code(recipe: Recipe | None, device: Any) -> bool:
     """Whether GPU kernels run on this device and know this recipe."""
-    from jopeq.kernels.gpu import plan
+    from jopeq.kernels.gpu import arguments
 
-    return has_kernels(device) and plan.supports(recipe)
+    return has_kernels(device) and arguments.supports(recipe)
 
 
 @dataclass

@@ -60,7 +60,7 @@ def ball_volume(dimension: int, radius: float = 1.0) -> float:
 def step_for_support(lattice: Lattice, letters: int, gamma: float) -> float:
     """Magnification at which the cells of ``letters`` points fill the ball of radius γ."""
     check_extent("gamma", gamma)
-    unit = lattice.scaled(1.0)
+    unit = lattice.scale(1.0)
     fill = ball_volume(lattice.dimension, gamma) / (letters * unit.cell_volume)
     return float(fill ** (1.0 / lattice.dimension))
 
@@ -70,7 +70,7 @@ def step_for_unit_ball(lattice: Lattice, letters: int) -> float:
 
     On Z this is Δ = 2/(N−1): dithered inputs from [−1, 1] never overload.
     """
-    unit = lattice.scaled(1.0)
+    unit = lattice.scale(1.0)
     volume = letters * unit.cell_volume / ball_volume(lattice.dimension)
     reach = math.pow(volume, 1 / lattice.dimension)
     if reach <= unit.covering_radius * 1.05:
@@ -242,7 +242,7 @@ class LatticeCodebook(Codebook):
 
 def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, Integers]:
     """Total energy and coordinates of the ``count`` lowest-energy points of lattice + shift."""
-    unit = lattice.scaled(1.0)
+    unit = lattice.scale(1.0)
     shortest = unit.basis[0] @ unit.basis[0]  # 1 or 2 but on generators of any size
     # The ball of that volume holds about ``count`` points. Points just beyond it are listed too,
     # so that all of equal energy are there.

@@ -44,7 +44,7 @@ class Planar:
     basis: Array
 
     @classmethod
-    def reduced(cls, generator: Array) -> Planar:
+    def reduce(cls, generator: Array) -> Planar:
         """Reduce the columns of ``generator`` (Lagrange–Gauss)."""
         b1, b2 = generator[:, 0].copy(), generator[:, 1].copy()
         scale = np.abs(generator).max()
@@ -259,7 +259,7 @@ class Lattice:
             if self.name != "custom":
                 raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
             object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
-            aspect = Planar.reduced(matrix).aspect  # raises when the columns are dependent
+            aspect = Planar.reduce(matrix).aspect  # raises when the columns are dependent
             if aspect > MAX_ASPECT:
                 raise ValueError(
                     f"generator must span a lattice whose shortest basis vectors differ at most "
@@ -276,7 +276,7 @@ class Lattice:
         """The lattice at step 1."""
         if self.generator is None:
             return _BUILT_IN[self.name]
-        planar = Planar.reduced(np.array(self.generator))
+        planar = Planar.reduce(np.array(self.generator))
         # The frame of a planar lattice is its reduced basis; its axes are not orthogonal.
         return Geometry(
             basis=np.eye(2),
@@ -292,7 +292,7 @@ class Lattice:
         """Rows: the frame's axes in space, before magnification."""
         if self.generator is None:
             return np.diag(self.geometry.axes)
-        return Planar.reduced(np.array(self.generator)).basis
+        return Planar.reduce(np.array(self.generator)).basis
 
     @cached_property
     def _from_space(self) -> Array:
@@ -334,7 +334,7 @@ class Lattice:
         """Rows: basis vectors in space (the transpose of the paper's G, reduced when planar)."""
         return np.asarray(self.geometry.basis @ self._to_space * self.step)
 
-    def scaled(self, step: float) -> Lattice:
+    def scale(self, step: float) -> Lattice:
         """The same lattice magnified ``step`` times instead."""
         return replace(self, step=step)
 

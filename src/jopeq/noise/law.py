@@ -60,7 +60,7 @@ class Law(ABC):
         """Draws ``start``… of the stream, one a row."""
 
     @abstractmethod
-    def matched(self, dither_covariance: Array) -> Law | None:
+    def match(self, dither_covariance: Array) -> Law | None:
         """The law of this family that has this variance when a dither is added, if there is one.
 
         A dither whose covariance is not a multiple of the identity is matched at its largest
@@ -169,7 +169,7 @@ class Laplace(Law):
     def recipe(self) -> NoiseRecipe:
         return NoiseRecipe("laplace", self.scale, self.cut)
 
-    def matched(self, dither_covariance: Array) -> Laplace | None:
+    def match(self, dither_covariance: Array) -> Laplace | None:
         variance = self.variance - _largest_eigenvalue(dither_covariance)
         return replace(self, scale=math.sqrt(variance / 2.0)) if variance > 0 else None
 
@@ -381,7 +381,7 @@ class MultivariateT(Law):
             return None
         return NoiseRecipe("t", math.sqrt(self.squared_scale), self.cut, self.nu)
 
-    def matched(self, dither_covariance: Array) -> MultivariateT | None:
+    def match(self, dither_covariance: Array) -> MultivariateT | None:
         """The t law with the same ν whose covariance is this one's minus the dither's."""
         rest = (self.covariance - dither_covariance) * (self.nu - 2.0) / self.nu
         if not np.linalg.eigvalsh(rest)[0] > 0:

@@ -87,7 +87,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         is, the δ of the result is smaller than the one asked for.
         """
         samples = self._samples(dimension)
-        return self._composed(samples, "update", f"{count_of(samples, 'sample')} composed", delta)
+        return self._compose(samples, "update", f"{count_of(samples, 'sample')} composed", delta)
 
     def for_client(self, dimension: int, rounds: int, delta: float = 0.0) -> Guarantee:
         """All updates a client sends in ``rounds`` rounds; ``delta`` as in ``for_update``.
@@ -98,28 +98,26 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         """
         rounds = check_count("rounds", rounds)
         if self.unit == "update":
-            return self._composed(rounds, "client", f"{count_of(rounds, 'round')} composed", delta)
+            return self._compose(rounds, "client", f"{count_of(rounds, 'round')} composed", delta)
         if delta == 0.0:
             update = self.for_update(dimension)
-            return update._composed(
-                rounds, "client", f"{count_of(rounds, 'round')} composed", delta
-            )
+            return update._compose(rounds, "client", f"{count_of(rounds, 'round')} composed", delta)
         samples = self._samples(dimension)
         note = f"{count_of(samples, 'sample')} in each of {count_of(rounds, 'round')} composed"
-        return self._composed(samples * rounds, "client", note, delta)
+        return self._compose(samples * rounds, "client", note, delta)
 
     def _samples(self, dimension: int) -> int:
         if self.unit != "sample":
             raise ValueError(f"composing starts from one sample, this is of one {self.unit}")
         return -(-check_count("dimension", dimension) // self.sample_size)
 
-    def _composed(self, times: int, unit: str, note: str, delta: float) -> Guarantee:
+    def _compose(self, times: int, unit: str, note: str, delta: float) -> Guarantee:
         check_delta(delta)
         mechanisms = self.mechanisms.times(times)
         common = replace(
             self,
-            epsilon=_scaled(self.epsilon, times),
-            nominal=None if self.nominal is None else _scaled(self.nominal, times),
+            epsilon=_scale(self.epsilon, times),
+            nominal=None if self.nominal is None else _scale(self.nominal, times),
             delta=min(1.0, self.delta * times),
             unit=unit,
             # an assumption (such as a known norm) may keep samples from being worst together
@@ -133,13 +131,13 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         return replace(
             common,
             epsilon=epsilon,
-            nominal=self._composed_nominal(times, delta, epsilon),
+            nominal=self._compose_nominal(times, delta, epsilon),
             delta=delta if mechanisms.basic() != (epsilon, 0.0) else 0.0,
             is_exact=False,
             assumptions=(*self.assumptions, f"{note} by {theorem}"),
         )
 
-    def _composed_nominal(self, times: int, delta: float, epsilon: float) -> float | None:
+    def _compose_nominal(self, times: int, delta: float, epsilon: float) -> float | None:
         """What the ε asked for would have composed to."""
         if self.nominal is None:
             return None
@@ -205,6 +203,6 @@ def places_up(value: float, places: int = 2) -> str:
     return f"{up:,}"
 
 
-def _scaled(value: float, factor: float) -> float:
+def _scale(value: float, factor: float) -> float:
     """The product, where nothing repeated no times is 0 even of inf."""
     return value * factor if factor else 0.0

@@ -26,14 +26,14 @@ _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 Words = NDArray[np.uint32]
 
 
-def _rotated(x: Words, bits: int) -> Words:
+def _rotate(x: Words, bits: int) -> Words:
     return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
 
 
 def _quarter_round(state: list[Words], a: int, b: int, c: int, d: int) -> None:
     for target, source, mixed, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
         state[target] = state[target] + state[source]
-        state[mixed] = _rotated(state[mixed] ^ state[target], bits)
+        state[mixed] = _rotate(state[mixed] ^ state[target], bits)
 
 
 def key_stream(key: bytes, nonce: bytes, block: int, blocks: int) -> NDArray[np.uint8]:

@@ -86,7 +86,7 @@ def updated_state(before: Mapping[str, Any], update: Mapping[str, Any]) -> dict[
                 f"expected {tuple(np.shape(value))}"
             )
         if is_statistic(name):
-            moved = moved_by(name, wide(value), change, variance_of(name, before))
+            moved = apply_move(name, wide(value), change, variance_of(name, before))
         else:
             moved = wide(value) + change
         result[name] = as_kind_of(value, moved, value.dtype)
@@ -112,7 +112,7 @@ def moves(name: str, before: Array, after: Array, variance: Array | None) -> Arr
         return np.asarray(np.where(np.isfinite(low + high), log(high / low), np.nan))
 
 
-def moved_by(name: str, before: Array, update: Array, variance: Array | None) -> Array:
+def apply_move(name: str, before: Array, update: Array, variance: Array | None) -> Array:
     """One running statistic after its update, the inverse of ``moves``: the same bits everywhere.
 
     A variance is never negative, and an update of 0 leaves it as it was.

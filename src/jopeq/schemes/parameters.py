@@ -72,7 +72,7 @@ LATTICE = LatticeParameter()
 
 def _to_lattice(value: Any) -> Lattice:
     if isinstance(value, Lattice):
-        return value.scaled(1.0)
+        return value.scale(1.0)
     if isinstance(value, str):
         return Lattice(value)
     try:

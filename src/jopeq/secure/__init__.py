@@ -14,7 +14,7 @@ docs/threat-model.md says what each attacker can do, docs/wire-format.md what ea
 >>> masked = {}
 >>> for me, inbox in server.inboxes(shares.items()).items():
 ...     clients[me].receive(inbox)
-...     masked[me] = clients[me].masked(np.array([1, 2, me]))
+...     masked[me] = clients[me].mask(np.array([1, 2, me]))
 >>> del masked[30]  # this client disappears
 >>> survivors = server.survivors(masked.items())
 >>> opened = {me: clients[me].open(survivors[me]) for me in survivors}

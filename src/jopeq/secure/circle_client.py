@@ -126,7 +126,7 @@ class CircleClient:
             check_terms(offered, self.terms)
             with alone(self._lock):
                 entry = self._entry().to_bytes()
-            return self._signed(Kind.KEYS, nonce, entry)
+            return self._sign(Kind.KEYS, nonce, entry)
         if self._recover is not None:
             return self._recover.answer(
                 message,
@@ -153,7 +153,7 @@ class CircleClient:
         with alone(self._lock):
             self._write(self._kept, attempt.prepared + file.getvalue())
             entry = self._entry().to_bytes()
-        return self._signed(Kind.READY, nonce, entry, attempt.prepared)
+        return self._sign(Kind.READY, nonce, entry, attempt.prepared)
 
     def _release(
         self, attempt: Attempt, content: bytes | None, train: Train, encode: Encode
@@ -178,9 +178,9 @@ class CircleClient:
                 key = pair_key(private, entry.key, transcript, at, other)
                 add_mask(total, key, 1 if at < other else -1)
         vector = pack(total, attempt.plan.bits)
-        return self._signed(Kind.REPLY, transcript, following, vector)
+        return self._sign(Kind.REPLY, transcript, following, vector)
 
-    def _signed(self, kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"") -> bytes:
+    def _sign(self, kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"") -> bytes:
         if len(asked) != DIGEST_BYTES:
             raise ProtocolError(f"a nonce has {DIGEST_BYTES} bytes, got {len(asked)}")
         signature = self._identity.sign(reply_statement(kind, asked, entry, vector))

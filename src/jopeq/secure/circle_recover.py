@@ -106,7 +106,7 @@ class RecoverMember:
         with alone(self._lock):
             if self._load(attempt).to_bytes() != client.to_bytes():
                 raise ProtocolError("another attempt has begun while this client trained")
-            reply = client.masked(vector)
+            reply = client.mask(vector)
             self._save(client)
         return reply
 

@@ -143,7 +143,7 @@ class Client:
         (roster, _), named = self._place(), set(clients)
         return self.terms.message(Kind.COMPLAINT, to_bits(e.id in named for e in roster.entries))
 
-    def masked(self, vector: Any) -> bytes:
+    def mask(self, vector: Any) -> bytes:
         """The vector of integers below 2^bits, masked: to the server, uniform noise."""
         self._expect("masked")
         roster, at = self._place()

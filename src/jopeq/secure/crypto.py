@@ -24,7 +24,7 @@ def public(private: bytes) -> bytes:
 
 def check_public(key: bytes) -> None:
     """``ProtocolError`` for a point of small order, with which nobody can agree on a secret."""
-    _agreed(bytes(range(32)), key)
+    _agree(bytes(range(32)), key)
 
 
 def mask_key(
@@ -42,12 +42,12 @@ def mask_key(
     twin of a client's key would make masks of other pairs cancel each other.
     """
     info = label + _positions(min(one, two), max(one, two))
-    return _derived(_agreed(private, other), transcript, info)
+    return _derive(_agree(private, other), transcript, info)
 
 
 def self_mask_key(seed: bytes, transcript: bytes) -> bytes:
     """The key of the mask that a client adds for itself."""
-    return _derived(seed, transcript, b"jopeq sum self mask")
+    return _derive(seed, transcript, b"jopeq sum self mask")
 
 
 def commitment(seed: bytes, transcript: bytes) -> bytes:
@@ -58,7 +58,7 @@ def commitment(seed: bytes, transcript: bytes) -> bytes:
 def confirmation(private: bytes, other: bytes, bound: bytes, sender: int, receiver: int) -> bytes:
     """Shows the receiver that the sender was told the same clients; the server cannot make it."""
     info = b"jopeq sum confirmation\0" + _positions(sender, receiver)
-    return _derived(_agreed(private, other), bound, info)[:CONFIRMATION_BYTES]
+    return _derive(_agree(private, other), bound, info)[:CONFIRMATION_BYTES]
 
 
 class Box:
@@ -68,7 +68,7 @@ class Box:
         self, private: bytes, other: bytes, transcript: bytes, sender: int, receiver: int
     ) -> None:
         info = b"jopeq sum share\0" + _positions(sender, receiver)
-        self._cipher = ChaCha20Poly1305(_derived(_agreed(private, other), transcript, info))
+        self._cipher = ChaCha20Poly1305(_derive(_agree(private, other), transcript, info))
 
     def seal(self, content: bytes) -> bytes:
         return self._cipher.encrypt(bytes(12), content, None)
@@ -92,7 +92,7 @@ def is_signed(identity: bytes, signature: bytes, statement: bytes) -> bool:
     return True
 
 
-def _agreed(private: bytes, other: bytes) -> bytes:
+def _agree(private: bytes, other: bytes) -> bytes:
     try:
         ours = X25519PrivateKey.from_private_bytes(private)
         return ours.exchange(X25519PublicKey.from_public_bytes(other))
@@ -104,5 +104,5 @@ def _positions(first: int, second: int) -> bytes:
     return first.to_bytes(4, "little") + second.to_bytes(4, "little")
 
 
-def _derived(secret: bytes, transcript: bytes, info: bytes) -> bytes:
+def _derive(secret: bytes, transcript: bytes, info: bytes) -> bytes:
     return HKDF(SHA256(), 32, salt=transcript, info=info).derive(secret)

@@ -83,10 +83,10 @@ class Graph:
     def circle(self) -> tuple[list[int], list[int]]:
         """The order on the circle, and the place of each position in it."""
 
-        def drawn(position: int) -> bytes:
+        def draw(position: int) -> bytes:
             return hashlib.sha256(self.transcript + position.to_bytes(4, "little")).digest()
 
-        order = sorted(range(self.clients), key=drawn)
+        order = sorted(range(self.clients), key=draw)
         places = [0] * self.clients
         for place, position in enumerate(order):
             places[position] = place

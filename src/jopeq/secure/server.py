@@ -270,7 +270,7 @@ class Server:
         """
         roster, opening = self._roster, self._roster.graph.opening
 
-        def combined(points: Iterable[int]) -> bytes | None:
+        def try_points(points: Iterable[int]) -> bytes | None:
             with suppress(ProtocolError):  # the shares of these points belong to no secret
                 secret = combine({point: shares[point] for point in points})
                 if is_seed:
@@ -282,10 +282,10 @@ class Server:
 
         first = [good] if good and set(good) <= set(shares) else []
         for tried, points in enumerate(chain(first, _subsets(sorted(shares), opening))):
-            secret = combined(points)
+            secret = try_points(points)
             if secret is not None:
                 for point in set(shares).difference(points) if tried else ():
-                    if combined((*points[1:], point)) is None:
+                    if try_points((*points[1:], point)) is None:
                         self.refused[roster.entries[point - 1].id] = "it opened a wrong share"
                 return secret, points
         return None

@@ -427,7 +427,7 @@ class Aggregator:
         result = Aggregator(self.round, self._secrets)
         result._is_signed = self._is_signed
         result._total = self._total + other._total
-        result._seen = self._seen.joined(other._seen)
+        result._seen = self._seen.join(other._seen)
         result.refused = self.refused + other.refused
         return result
 
@@ -507,7 +507,7 @@ class Numbers:
         """How many numbers are in both sets, which have the same ``most``."""
         return int(np.unpackbits(self._bits & other._bits).sum(dtype=np.int64))
 
-    def joined(self, other: Numbers) -> Numbers:
+    def join(self, other: Numbers) -> Numbers:
         """Both sets, which share no number."""
         result = Numbers(self.most)
         result._bits, result.count = self._bits | other._bits, self.count + other.count

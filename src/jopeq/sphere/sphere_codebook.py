@@ -266,15 +266,15 @@ def _weights(
         else:
             others = mean
         signed = 2 * order + (np.take_along_axis(score[:, of_list], order, axis=1) < 0.0)
-        weight = _combined(weight, length - others)
-        index = _combined(index << plan.pairs.bit_length(), signed)
+        weight = _combine(weight, length - others)
+        index = _combine(index << plan.pairs.bit_length(), signed)
     fixed = np.clip(weight * (math.sqrt(plan.blocks) / _ONE), -4.0, 4.0) * float(1 << _FRACTION)
     counts = fixed.astype(np.int64).astype(np.object_) * plan.unit >> _FRACTION
-    kept = plan.allowed(counts)
+    kept = plan.allow(counts)
     return index, kept, (abs(counts - kept) > plan.unit >> 20).sum(axis=1).astype(np.int64)
 
 
-def _combined(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:
+def _combine(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:
     """All sums of an entry of ``one`` and an entry of ``two``, row by row."""
     sums: NDArray[Any] = one[:, :, None] + two[:, None, :]
     return sums.reshape(len(one), -1)

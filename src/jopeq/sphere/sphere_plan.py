@@ -116,7 +116,7 @@ class SpherePlan:
         )
         return (self.dimension + chance * extra) / self.gain**2 - norm**2
 
-    def allowed(self, counts: Any) -> NDArray[np.object_]:
+    def allow(self, counts: Any) -> NDArray[np.object_]:
         """Counts that keep the promise, whatever the counts were: all that privacy needs.
 
         Python's whole numbers, so that none overflows; one client's in the last axis.

@@ -206,7 +206,7 @@ class Histogram(Question):
         cells, count = totals[self.parts[0]], totals[Everyone()]
         values = project(cells.values, float(count.values[0]))
         errors = np.hypot(cells.errors, count.errors[0] / len(values))
-        return _labelled(self.labels, values), _labelled(self.labels, errors)
+        return _label(self.labels, values), _label(self.labels, errors)
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Proportions(Question):
         values = project(cells.values / count, 1.0)
         errors = np.hypot(cells.errors, values * error) / count
         labels = (*self.categories, OTHER, MISSING)
-        return _labelled(labels, values), _labelled(labels, errors)
+        return _label(labels, values), _label(labels, errors)
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Quantiles(_Bounded):
         spread = np.interp(values, edges[1:], errors)
         above, under = (np.interp(at + side * spread, ranks, edges) for side in (1.0, -1.0))
         labels = [f"{100.0 * one:g}%" for one in self.at]
-        return _labelled(labels, values), _labelled(labels, (above - under) / 2.0)
+        return _label(labels, values), _label(labels, (above - under) / 2.0)
 
 
 @dataclass(frozen=True)
@@ -528,5 +528,5 @@ def _there(count: float, missing: float, error: float) -> float:
     return max(count - (missing if missing > _CLEAR * error else 0.0), 1.0)
 
 
-def _labelled(labels: Sequence[str], values: Array) -> dict[str, float]:
+def _label(labels: Sequence[str], values: Array) -> dict[str, float]:
     return dict(zip(labels, values.tolist(), strict=True))

@@ -56,7 +56,7 @@ class ClippedTotal:
         self._dimension: int = as_annotated("dimension", "int", dimension)
         if self._dimension < 1:
             raise ValueError(f"dimension must be at least 1, got {dimension}")
-        self._clip = _checked_clip(clip)
+        self._clip = _check_clip(clip)
         self._values: Integers = np.zeros(self._dimension, dtype=np.int64)
         self._on_device: Any = None  # added on a GPU, not yet in _values
         self._rows = 0
@@ -173,12 +173,12 @@ def to_integers(rows: Any, clip: float) -> Integers:
     """
     found = _as_rows(rows, None)
     integers: Integers = np.zeros(tuple(found.shape), dtype=np.int64)
-    for some, columns, tile in _tiles(found, _checked_clip(clip)):
+    for some, columns, tile in _tiles(found, _check_clip(clip)):
         integers[some, columns] = tile.cpu().numpy() if is_tensor(tile) else tile
     return integers
 
 
-def _checked_clip(clip: float) -> float:
+def _check_clip(clip: float) -> float:
     found: float = as_annotated("clip", "float", clip)
     if not 1e-30 < found <= 1e30:  # squares of such rows neither vanish nor overflow
         raise ValueError(f"clip must be between 1e-30 and 1e30, got {clip}")

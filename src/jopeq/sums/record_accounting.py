@@ -53,7 +53,7 @@ def delta_of(runs: Sequence[RecordRounds], epsilon: float) -> float:
     kappa, tau, variation = _sums(runs)
     if not 2.0 * kappa <= epsilon:
         return 1.0
-    loss = float(_composed(runs, 1.0).get_delta_for_epsilon(epsilon - 2.0 * kappa))
+    loss = float(_compose(runs, 1.0).get_delta_for_epsilon(epsilon - 2.0 * kappa))
     return min(1.0, math.exp(kappa) * loss + tau + (1.0 + math.exp(epsilon)) * variation)
 
 
@@ -76,15 +76,15 @@ def _spent_epsilon(runs: Sequence[RecordRounds], delta: float, scale: float) -> 
     for certain is computed every time.
     """
     key = ([astuple(run)[:4] for run in runs if run.rounds], delta, scale)
-    told = _told("epsilon", *key)
+    told = _read_kept("epsilon", *key)
     if told <= _renyi_epsilon(runs, delta) <= told + _DOUBT * scale:
         return told
-    found = float(_composed(runs, scale).get_epsilon_for_delta(delta))
+    found = float(_compose(runs, scale).get_epsilon_for_delta(delta))
     _KEPT.put(repr(found).encode(), "epsilon", *key)
     return found
 
 
-def _told(*key: Any) -> float:
+def _read_kept(*key: Any) -> float:
     """The number that was kept; NaN, with which nothing holds, if there is none."""
     with suppress(ValueError):
         return float(_KEPT.find(*key) or "nan")
@@ -130,7 +130,7 @@ def _sums(runs: Sequence[RecordRounds]) -> tuple[float, float, float]:
     )
 
 
-def _composed(runs: Sequence[RecordRounds], epsilon: float) -> Any:
+def _compose(runs: Sequence[RecordRounds], epsilon: float) -> Any:
     fineness = _FINENESS if all(run.copies == 1 for run in runs) else _MIXTURE_FINENESS
     interval = min(max(epsilon / fineness, _INTERVALS[0]), _INTERVALS[1])
     found = (
@@ -202,11 +202,11 @@ def least_multiplier(
 
     def spent(index: int) -> float:
         run = RecordRounds(multiplier_at(index), sampling, copies, rounds)
-        found = _composed((run,), epsilon).get_epsilon_for_delta(delta)
+        found = _compose((run,), epsilon).get_epsilon_for_delta(delta)
         return float(found)
 
     key = (epsilon, delta, sampling, rounds, copies)
-    told = _told("multiplier", *key)
+    told = _read_kept("multiplier", *key)
     if 0.0 < told < math.inf and multiplier_at(_index_above(told)) == told:
         run = RecordRounds(told, sampling, copies, rounds)
         is_near = _renyi_epsilon((run,), delta) <= (1.0 + _DOUBT) * epsilon

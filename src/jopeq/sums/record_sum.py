@@ -47,7 +47,7 @@ from jopeq.sums.record_plan import (
 from jopeq.sums.record_sample import RowsOf, cut, draw_records, records_of_patients, total_of
 from jopeq.sums.shares import (
     MAX_ENTRIES,
-    centred,
+    centre,
     check_clients,
     check_dimension,
     check_terms,
@@ -379,7 +379,7 @@ class RecordSum:
         if plan is None:
             plan = self.plan(total.dimension, clients)
         plan = settle(self, plan.integers)  # recomputes ε
-        if plan.dimension != total.dimension or plan.clients != self._planned(clients):
+        if plan.dimension != total.dimension or plan.clients != self._plan_for(clients):
             raise ValueError(
                 f"plan is of {plan.dimension} entries and {plan.clients} clients, rows and cohort "
                 f"of {total.dimension} and {clients}: plan for these"
@@ -408,7 +408,7 @@ class RecordSum:
         count, shared = check_clients(self, clients), shared_stream(seed)
         if plan is None:
             plan = self.plan(dimension, count)
-        values = centred(total, plan.bits, plan.dimension, check_dimension(dimension))
+        values = centre(total, plan.bits, plan.dimension, check_dimension(dimension))
         if is_uniform(values, plan.bits):
             raise PayloadError(
                 f"total is uniform mod 2^{plan.bits}, no sum of {count} shares: add up the shares "
@@ -429,7 +429,7 @@ class RecordSum:
             )
         return found
 
-    def _planned(self, clients: int) -> int:
+    def _plan_for(self, clients: int) -> int:
         return self.clients if self.dropouts == "recover" else clients
 
     def _total(self, rows: Any) -> ClippedTotal:

@@ -31,7 +31,7 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream, private_stream
 from jopeq.sums.shares import (
     MAX_ENTRIES,
-    centred,
+    centre,
     check_clients,
     check_dimension,
     check_terms,
@@ -232,12 +232,12 @@ class SecureSum:
             if isinstance(entries, DeviceEntries):
                 found, is_done, invalid = encode_share(share, entries.tensors, shared, private)
             else:
-                found, is_done, invalid = _encoded(share, entries, shared, private)
+                found, is_done, invalid = _encode(share, entries, shared, private)
             if invalid:
                 _LOG.warning("%d entries were NaN or too large, and were replaced", invalid)
             if is_done:
                 return found
-            places = within(placed(found, plan.bound, private), plan.bound)
+            places = within(place(found, plan.bound, private), plan.bound)
             return draw_share(plan, places, private)
 
     def recipe(self, plan: SumPlan, shared: SharedStream) -> Share:
@@ -262,7 +262,7 @@ class SecureSum:
         if dimension == 0 and np.size(total) == 0:
             return np.empty(0, dtype=np.float32)
         plan = self.plan(dimension)
-        values = centred(total, plan.bits, plan.kept, dimension) * (plan.step / count)
+        values = centre(total, plan.bits, plan.kept, dimension) * (plan.step / count)
         chosen = plan.choose(shared)
         if chosen is not None:
             turned = np.zeros(dimension)
@@ -275,13 +275,13 @@ class SecureSum:
 # The plain path
 
 
-def _encoded(
+def _encode(
     share: Share, entries: Entries, shared: SharedStream, private: PrivateStream
 ) -> tuple[NDArray[Any], bool, int]:
     """As ``encode_share``: the share where kernels draw it, else the turned coordinates."""
     kernels.note(entries.count)
     is_compiled = kernels.are_loaded()
-    turned = kernels.rotate_entries if is_compiled else _turned
+    turned = kernels.rotate_entries if is_compiled else _turn
     flat = turned(share, entries, shared)
     if share.chosen is not None:
         flat = flat[share.chosen]
@@ -293,7 +293,7 @@ def _encoded(
     return flat, False, entries.invalid
 
 
-def _turned(share: Share, entries: Entries, shared: SharedStream) -> Array:
+def _turn(share: Share, entries: Entries, shared: SharedStream) -> Array:
     """As ``kernels.rotate_entries``: the entries clipped, scaled and turned."""
     entries.screen(Limits(LARGEST, share.clip))
     pieces = [piece for _, piece in entries.read(0, entries.count)]
@@ -312,7 +312,7 @@ def _energy(flat: Array, is_compiled: bool) -> float:
     return math.fsum(lane_sum(np.square(flat[start : start + READ_CHUNK])) for start in starts)
 
 
-def placed(values: Array, bound: int, private: PrivateStream) -> NDArray[np.int64]:
+def place(values: Array, bound: int, private: PrivateStream) -> NDArray[np.int64]:
     """⌊v + (byte + ½)/256⌋ within ±bound: unbiased rounding to the grid, by private bytes."""
     bytes_ = private.read(lane=ROUND_LANE, start=0, count=len(values))
     places = np.floor(values + (bytes_ + 0.5) * (1.0 / 256.0))

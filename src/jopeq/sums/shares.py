@@ -163,7 +163,7 @@ def is_uniform(values: Array, bits: int) -> bool:
     return slack < count / 4.0 <= outer + slack
 
 
-def centred(total: Any, bits: int, length: int, dimension: int) -> Array:
+def centre(total: Any, bits: int, length: int, dimension: int) -> Array:
     """A total of ``length`` integers mod 2^bits, each as the number nearest to 0."""
     sums = np.asarray(total)
     if sums.dtype.kind not in "iu":

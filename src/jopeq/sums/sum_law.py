@@ -36,11 +36,11 @@ def portable_decimals(function: Callable[Parameters, Result]) -> Callable[Parame
     """Compute with the digits and rounding of this module, whatever the app has chosen."""
 
     @wraps(function)
-    def computed(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+    def compute(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         with localcontext(_CONTEXT):
             return function(*arguments, **keywords)
 
-    return computed
+    return compute
 
 
 # The theta series
@@ -212,7 +212,7 @@ class SumPrivacy:
     def largest_distance(self, epsilon: float, delta: float) -> Decimal:
         """The largest distance with which (ε, δ) holds; 0 if there is none."""
         asked, kappa = Decimal(epsilon), self.kappa
-        left = self._left(delta, epsilon)
+        left = self._subtract_costs(delta, epsilon)
         if self.variance <= 0 or 2 * kappa >= asked or left <= 0:
             return Decimal(0)
         return largest_mu(asked - 2 * kappa, left) * (self.variance / self.rounds).sqrt()
@@ -233,14 +233,14 @@ class SumPrivacy:
 
         The tables are charged at ``at_most``.
         """
-        left = self._left(delta, at_most)
+        left = self._subtract_costs(delta, at_most)
         if left <= 0:
             return float("inf")
         epsilon = gaussian_epsilon(float(self.mu), float(left)) + 2 * float(self.kappa)
         return epsilon if epsilon <= at_most * (1 + 1e-9) else float("inf")
 
     @portable_decimals
-    def _left(self, delta: float, epsilon: float) -> Decimal:
+    def _subtract_costs(self, delta: float, epsilon: float) -> Decimal:
         """What the tables and κ leave of δ to the Gaussian mechanism."""
         return (Decimal(delta) - (1 + Decimal(epsilon).exp()) * self.tau) * (-self.kappa).exp()
 

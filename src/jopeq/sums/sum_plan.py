@@ -254,10 +254,10 @@ def plan_for(scheme: SecureSum, dimension: int) -> SumPlan:
         )
     # the least payload among the prices aimed at, or else among those near the least
     aim = max(_AIMED, 1.01 * min(option.price for option in held))
-    return _settled(scheme, dimension, min(option for option in held if option.price <= aim))
+    return _settle(scheme, dimension, min(option for option in held if option.price <= aim))
 
 
-def _settled(scheme: SecureSum, dimension: int, option: _Option) -> SumPlan:
+def _settle(scheme: SecureSum, dimension: int, option: _Option) -> SumPlan:
     """The plan of these integers: the largest B that keeps (ε, δ), and what follows from it."""
     kept, sigma64 = option.kept, option.sigma64
     privacy = SumPrivacy(

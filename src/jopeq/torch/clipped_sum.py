@@ -98,7 +98,7 @@ def clipped_sum(
     spare = ClippedTotal(total.dimension, clip) if padded else None
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     records = _as_records(inputs, targets)
-    size = _checked_chunk(chunk, sum(map(_entries_made, trained.values())), records, padded)
+    size = _choose_chunk(chunk, sum(map(_entries_made, trained.values())), records, padded)
     count = max(len(records[0]), padded or 0)
     order = ids = None
     if group is not None:
@@ -173,7 +173,7 @@ def evaluated_sum(
     weights = torch.from_numpy(1.0 / (math.sqrt(EVALUATED) * counts[places]))
     checked, scored = _with_checked_labels(loss), score or _right_answers
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    state = {name: _widened(one.detach()) for name, one in state.items()}
+    state = {name: _widen(one.detach()) for name, one in state.items()}
 
     def row(weight: Tensor, *record: Tensor) -> Tensor:
         *arguments, target = record
@@ -184,15 +184,15 @@ def evaluated_sum(
         parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
         return weight * parts + 0.0 * found  # NaN and infinite losses show
 
-    size = _checked_chunk(chunk, EVALUATED, records, padded)
+    size = _choose_chunk(chunk, EVALUATED, records, padded)
     device = next((one.device for one in state.values()), records[0].device)
-    chunks = _chunks((weights, *map(_widened, records)), None, size, device, padded or 0)
+    chunks = _chunks((weights, *map(_widen, records)), None, size, device, padded or 0)
     with torch.no_grad(), _in_small_steps():
         rows = list(_pieces(lambda chunk: (vmap(row)(*chunk),), chunks, spare, True))
     return total.add(torch.cat(rows), ids) if rows else total
 
 
-def _widened(values: Tensor) -> Tensor:
+def _widen(values: Tensor) -> Tensor:
     return values.double() if values.is_floating_point() else values
 
 
@@ -299,7 +299,7 @@ def _as_records(inputs: Any, targets: Any) -> Rows:
     return found
 
 
-def _checked_chunk(chunk: int | None, entries: int, records: Rows, padded: int | None) -> int:
+def _choose_chunk(chunk: int | None, entries: int, records: Rows, padded: int | None) -> int:
     if chunk is None:
         sizes = [math.prod(part.shape[1:]) * part.element_size() for part in records]
         fitting = min(_ROW_BYTES // (4 * entries), _INPUT_BYTES // max(1, sum(sizes)), _MOST)

@@ -88,7 +88,7 @@ def test_coarse_and_noised_gradients_do_not(victims):
     seen_through, images, labels, _ = victims
     coarse = sent(victims, "jopeq", epsilon=3.0, rate=8.0)
     noised = sent(victims, "laplace", epsilon=3.0)
-    both = Observation.joined([coarse, noised])
+    both = Observation.join([coarse, noised])
     found = attack(seen_through, both, AttackConfig(iterations=8), labels=labels.repeat(2))
     assert (scores(found.images, images.repeat(2, 1, 1, 1)).ssim < 0.5).all()
 

@@ -27,7 +27,7 @@ def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
     keep = tmp_path / "kept.npz"
     first = compare(*setting, SCHEMES, ("label",), CONFIG, keep=keep)
     attacked = []
-    real = module._attacked
+    real = module._attack
 
     def watched(gradient_map, images, labels, gradients, schemes, config, progress):
         attacked.extend((config.method, label) for label in schemes)

@@ -13,7 +13,7 @@ import jopeq
 from jopeq.lab.training import features
 from jopeq.lab.training.cohorts import Central, mechanism
 from jopeq.lab.training.descent import Descent, Server
-from jopeq.lab.training.partition import cohorts, owned
+from jopeq.lab.training.partition import cohorts, give_out
 from jopeq.lab.training.record import ROUNDS, CheckpointError, read_rounds
 from jopeq.lab.training.simulation import PeopleConfig, Simulation, train
 
@@ -41,8 +41,8 @@ def test_nobody_takes_part_too_often_or_twice_in_a_round(people, participations,
 
 
 def test_samples_are_given_out_once_while_they_last():
-    assert len(np.unique(owned(30, 2, 60, seed=1))) == 60
-    again = np.bincount(owned(100, 1, 60, seed=1).ravel(), minlength=60)
+    assert len(np.unique(give_out(30, 2, 60, seed=1))) == 60
+    again = np.bincount(give_out(100, 1, 60, seed=1).ravel(), minlength=60)
     assert set(again) == {1, 2}
 
 

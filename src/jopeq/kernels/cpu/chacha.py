@@ -20,28 +20,28 @@ _SHORT = 1 << 15  # bytes: for fewer, OpenSSL takes longer to begin than the com
 
 
 @part
-def _turned(word, left):
+def _turn(word, left):
     """A 32-bit rotation; the compiler widens what is not cast back."""
     return np.uint32((word << np.uint32(left)) | (word >> np.uint32(32 - left)))
 
 
 @part
-def _mixed(x, y, z, w):
+def _mix(x, y, z, w):
     """The quarter round of RFC 8439."""
     x = np.uint32(x + y)
-    w = _turned(np.uint32(w ^ x), 16)
+    w = _turn(np.uint32(w ^ x), 16)
     z = np.uint32(z + w)
-    y = _turned(np.uint32(y ^ z), 12)
+    y = _turn(np.uint32(y ^ z), 12)
     x = np.uint32(x + y)
-    w = _turned(np.uint32(w ^ x), 8)
+    w = _turn(np.uint32(w ^ x), 8)
     z = np.uint32(z + w)
-    y = _turned(np.uint32(y ^ z), 7)
+    y = _turn(np.uint32(y ^ z), 7)
     return x, y, z, w
 
 
 @part
 def _quarter(s, a, b, c, d):
-    s[a], s[b], s[c], s[d] = _mixed(s[a], s[b], s[c], s[d])
+    s[a], s[b], s[c], s[d] = _mix(s[a], s[b], s[c], s[d])
 
 
 @part

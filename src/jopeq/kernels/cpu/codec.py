@@ -25,7 +25,7 @@ from jopeq.kernels.cpu.steps import (
     Source,
     Step,
     Target,
-    prepared,
+    prepare,
 )
 from jopeq.kernels.recipe import Recipe
 from jopeq.kernels.threads import in_threads
@@ -44,7 +44,7 @@ _TOO_LARGE = "the payload holds numbers too large for float32"
 
 def body_bytes(recipe: Recipe, samples: int) -> int:
     """Bytes of a body of so many samples."""
-    return prepared(recipe).body_size(samples)
+    return prepare(recipe).body_size(samples)
 
 
 def encode_body(
@@ -56,7 +56,7 @@ def encode_body(
     out: Bytes,
 ) -> tuple[int, int]:
     """The body of an update into ``out``: (clipped, overloaded)."""
-    step = prepared(recipe)
+    step = prepare(recipe)
     key = private.key_words
 
     def work(begin: int, end: int) -> tuple[int, int]:
@@ -89,7 +89,7 @@ def decode_body(
     shared: SharedStream,
 ) -> Update:
     """All entries of a body."""
-    step, ends = prepared(recipe), list(accumulate(sizes))
+    step, ends = prepare(recipe), list(accumulate(sizes))
     flat = np.empty(sum(sizes), dtype=np.float32)
 
     def work(begin: int, end: int) -> None:
@@ -136,7 +136,7 @@ def add_bodies(
     All bodies are added to a chunk of the total, then to the next: it stays in the cache. Where a
     body is bad, parts of it may be in the total.
     """
-    step, ends = prepared(recipe), list(accumulate(sizes))
+    step, ends = prepare(recipe), list(accumulate(sizes))
     chunk, samples = step.sum_chunk, -(-len(total) // step.size)
     energies = np.zeros((len(bodies), -(-samples // chunk)))
 

@@ -17,7 +17,7 @@ NEAR = 1 << 10  # entries that fit the first-level cache
 _FOUR = ir.VectorType(ir.DoubleType(), 4)
 
 
-def _mixed(builder: Any, vectors: list[Any]) -> list[Any]:
+def _mix(builder: Any, vectors: list[Any]) -> list[Any]:
     """All stages between vectors."""
     width = 1
     while width < len(vectors):
@@ -47,7 +47,7 @@ def _sixteen(typing: Any, values: Any, start: Any) -> Any:
                 builder.fadd(builder.shuffle_vector(x, x, turn), builder.fmul(x, sign))
                 for x in found
             ]
-        for x, place in zip(_mixed(builder, found), places, strict=True):
+        for x, place in zip(_mix(builder, found), places, strict=True):
             builder.store(x, place, align=8)
         return context.get_dummy_value()
 
@@ -66,7 +66,7 @@ def _eight_rows(typing: Any, values: Any, start: Any, width: Any) -> Any:
         kind = signature.args[0]
         places = [vector_at(context, builder, kind, array, place, _FOUR) for place in starts]
         found = [builder.load(place, align=8) for place in places]
-        for x, place in zip(_mixed(builder, found), places, strict=True):
+        for x, place in zip(_mix(builder, found), places, strict=True):
             builder.store(x, place, align=8)
         return context.get_dummy_value()
 

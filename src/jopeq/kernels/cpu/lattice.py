@@ -38,7 +38,6 @@ from jopeq.kernels.cpu.samples import (
     add_noise,
     finish,
     into_ball,
-    scaled,
     words_per_sample,
 )
 from jopeq.lattice.codebook import LatticeCodebook
@@ -361,7 +360,7 @@ def encode_cells(
     for first in range(0, count, per_block):
         here = min(per_block, count - first)
         samples = samples_buffer[: here * size]
-        scaled(narrow, wide, first * size, mean, inverse, samples)
+        scale(narrow, wide, first * size, mean, inverse, samples)
         if is_clipped:
             clipped += into_ball(samples, size)
         if law != NO_NOISE:

@@ -38,8 +38,7 @@ from jopeq.kernels.cpu.samples import (
     add_noise,
     finish,
     into_ball,
-    scaled,
-    scaled_and_clipped,
+    scale_and_clip,
     words_per_sample,
 )
 
@@ -73,9 +72,9 @@ def encode_line(
         size = min(_BLOCK, count - first)
         samples = samples_buffer[:size]
         if is_clipped:
-            clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
+            clipped += scale_and_clip(narrow, wide, first, mean, inverse, samples)
         else:
-            scaled(narrow, wide, first, mean, inverse, samples)
+            scale(narrow, wide, first, mean, inverse, samples)
         if law != NO_NOISE:
             mine = slice(per * first, per * (first + size))
             add_noise(
@@ -121,7 +120,7 @@ def encode_chances(
     for first in range(0, count, _BLOCK):
         size = min(_BLOCK, count - first)
         samples, rows = samples_buffer[:size], rows_buffer[:size]
-        clipped += scaled_and_clipped(narrow, wide, first, mean, inverse, samples)
+        clipped += scale_and_clip(narrow, wide, first, mean, inverse, samples)
         here, into = dither[first : first + size], letters[first : first + size]
         mine = words[first : first + size]
         for i in range(size):
@@ -259,7 +258,7 @@ def encode_grid(
     for first in range(0, count, per_block):
         here = min(per_block, count - first)
         samples = samples_buffer[: here * size]
-        scaled(narrow, wide, first * size, mean, inverse, samples)
+        scale(narrow, wide, first * size, mean, inverse, samples)
         clipped += into_ball(samples, size)
         _round_inside(samples, size, grid, finer)
         mine = slice(per * first, per * (first + here))

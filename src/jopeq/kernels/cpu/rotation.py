@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
 from jopeq.kernels.cpu.measure import CompiledSums, chunk_sums
 from jopeq.kernels.cpu.native import F32, F64, I64, U8, kernel, part, read, splat, vector_at, write
-from jopeq.kernels.cpu.samples import scaled
+from jopeq.kernels.cpu.samples import scale
 from jopeq.kernels.recipe import Layers, Share
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import SharedStream
@@ -122,7 +122,7 @@ def _scale(narrow, wide, whole, factor, values):
         for i in range(len(values)):
             values[i] = np.float64(whole[i]) * factor
     else:
-        scaled(narrow, wide, 0, 0.0, factor, values)
+        scale(narrow, wide, 0, 0.0, factor, values)
 
 
 def _transform(
@@ -135,7 +135,7 @@ def _transform(
 
     def near(begin: int, end: int) -> None:
         here = signs[begin // 8 : end // 8]
-        _transform_local(*_sorted(source[begin:end]), factor, here, local, values[begin:end])
+        _transform_local(*_sort_source(source[begin:end]), factor, here, local, values[begin:end])
 
     def across(begin: int, end: int) -> None:
         _transform_across(values, local, columns, begin, end, root)
@@ -144,7 +144,7 @@ def _transform(
     in_threads(across, local, columns, size // local)
 
 
-def _sorted(source: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+def _sort_source(source: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """The source among empty arrays of the other types."""
     place = _SOURCES.index(source.dtype)
     return (*_NONE[:place], source, *_NONE[place + 1 :])
@@ -162,7 +162,7 @@ def rotate(
     rest = size if size >= _LEAST else 0  # the first layer reads the source itself
 
     def scale(begin: int, end: int) -> None:
-        _scale(*_sorted(source[rest:][begin:end]), factor, turned[rest:][begin:end])
+        _scale(*_sort_source(source[rest:][begin:end]), factor, turned[rest:][begin:end])
 
     in_threads(scale, len(turned) - rest, READ_CHUNK, 1)
     for first, last, start in layers:
@@ -198,13 +198,13 @@ def rotate_entries(share: Share, entries: Entries, shared: SharedStream) -> Arra
         tensor, row = found
         energies = found_energies[tensor]
     else:
-        row = _joined(entries, flat)
+        row = _join(entries, flat)
         energies = chunk_sums(row, 0.0)
     rotate(row, share.factor(math.fsum(energies)), share.layers, shared, flat)
     return flat
 
 
-def _joined(entries: Entries, flat: Array) -> Array:
+def _join(entries: Entries, flat: Array) -> Array:
     """The entries in one row."""
 
     def copy(begin: int, end: int) -> None:

@@ -18,7 +18,7 @@ def _scale(entries, mean, inverse, samples):
 
 
 @part
-def scaled(narrow, wide, first, mean, inverse, samples):
+def scale(narrow, wide, first, mean, inverse, samples):
     """Entries ``first``… in scaled units, from whichever of the two arrays holds them."""
     last = first + len(samples)
     if len(narrow):
@@ -39,7 +39,7 @@ def _scale_and_clip(entries, mean, inverse, samples):
 
 
 @part
-def scaled_and_clipped(narrow, wide, first, mean, inverse, samples):
+def scale_and_clip(narrow, wide, first, mean, inverse, samples):
     """As ``scaled``, moved into [−1, 1]; how many had to be."""
     last = first + len(samples)
     if len(narrow):

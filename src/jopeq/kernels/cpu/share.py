@@ -78,7 +78,7 @@ def _upper_parts(typing: Any, words: Any, out: Any, start: Any) -> Any:
         def upper(word: int) -> Any:
             return builder.load(builder.gep(rows, [ir.IntType(32)(2 * word + 1)]), align=4)
 
-        def interleaved(one: Any, other: Any, size: int, kind: Any) -> Any:
+        def interleave(one: Any, other: Any, size: int, kind: Any) -> Any:
             """``size`` numbers of one, as many of the other, and so on."""
             places = [i // size // 2 * size + i % size for i in range(kind.count)]
             others = [i // size % 2 * (kind.count // 2) for i in range(kind.count)]
@@ -90,9 +90,9 @@ def _upper_parts(typing: Any, words: Any, out: Any, start: Any) -> Any:
             low = builder.lshr(upper(word), row([16] * SIDE))
             high = builder.and_(upper(word + 1), row([0xFFFF0000] * SIDE))
             pairs.append(builder.or_(low, high))
-        first, second = (interleaved(pairs[i], pairs[i + 1], 1, two) for i in (0, 2))
+        first, second = (interleave(pairs[i], pairs[i + 1], 1, two) for i in (0, 2))
         into = vector_at(context, builder, signature.args[1], target, place, all_)
-        builder.store(interleaved(first, second, 2, all_), into, align=2)
+        builder.store(interleave(first, second, 2, all_), into, align=2)
         return context.get_dummy_value()
 
     return types.void(words, out, start), generate

@@ -260,7 +260,7 @@ class _Cells(Step):
 
 
 @lru_cache(maxsize=128)
-def prepared(recipe: Recipe) -> Step:
+def prepare(recipe: Recipe) -> Step:
     """The step of a recipe, ready."""
     kinds: dict[type, Any] = {Line: _Line, Chances: _Chances, Grid: _Grid, Cells: _Cells}
     step: Step = kinds[type(recipe.step)](recipe, recipe.step)

@@ -11,9 +11,18 @@ import torch
 
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.kernels.gpu import triton_path
+from jopeq.kernels.gpu.arguments import (
+    LANES,
+    ROW,
+    TILE,
+    Plan,
+    flattened,
+    key_words,
+    on_device,
+    plan_of,
+)
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
-from jopeq.kernels.gpu.plan import LANES, ROW, TILE, Plan, flattened, key_words, on_device, plan_of
 from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, overlaps

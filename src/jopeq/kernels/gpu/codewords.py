@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from jopeq.kernels.gpu.arguments import key_words, on_device, uses_triton
 from jopeq.kernels.gpu.codewords_kernel import add_reports, choose_blocks, score_vectors
 from jopeq.kernels.gpu.jit import options
-from jopeq.kernels.gpu.plan import key_words, on_device, uses_triton
 from jopeq.random import normal
 
 _LANES = 128  # of a program

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from jopeq.errors import UpdateError
+from jopeq.kernels.gpu.arguments import flattened, on_device
 from jopeq.kernels.gpu.jit import options
-from jopeq.kernels.gpu.plan import flattened, on_device
 from jopeq.kernels.gpu.triton_path import sum_chunks
 from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, Sums, label
 from jopeq.wire.scaling import Scale, Scaling, group_tensors

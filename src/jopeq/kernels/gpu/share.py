@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from jopeq.kernels.gpu.arguments import flattened, key_words, on_device
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import chunk_sums, replaced
-from jopeq.kernels.gpu.plan import flattened, key_words, on_device
 from jopeq.kernels.gpu.share_kernel import draw, fill, stages
 from jopeq.kernels.recipe import Share
 from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRounding

@@ -10,8 +10,8 @@ from functools import cache
 
 import torch
 
+from jopeq.kernels.gpu.arguments import on_device, uses_triton
 from jopeq.kernels.gpu.jit import options, triton
-from jopeq.kernels.gpu.plan import on_device, uses_triton
 from jopeq.kernels.gpu.totals_kernel import (
     add_columns,
     add_rows,

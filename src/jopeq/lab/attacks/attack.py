@@ -21,7 +21,7 @@ import torch
 
 from jopeq.lab.attacks.gradients import GradientMap, exact_convolutions
 from jopeq.lab.attacks.likelihood import Likelihood
-from jopeq.lab.attacks.observation import Observation, checked_labels, infer_labels
+from jopeq.lab.attacks.observation import Observation, check_labels, infer_labels
 from jopeq.lab.attacks.optimizers import (
     CONVERGED,
     FAILED,
@@ -341,7 +341,7 @@ def _objective(
                 f"method {config.method!r} is given the true labels: pass one per image, or use "
                 "'idlg', which reads them off the gradient"
             )
-        known = checked_labels(labels, len(observation), gradient_map.classes).to(device)
+        known = check_labels(labels, len(observation), gradient_map.classes).to(device)
     distance = {"inverting": "cosine", "adaptive": "likelihood"}.get(config.method, "squares")
     objective = Objective(
         gradient_map=gradient_map,

@@ -108,7 +108,7 @@ def compare(
                     missing[label] = scheme
                 else:
                     outcomes[label, method] = found
-            for outcome in _attacked(
+            for outcome in _attack(
                 gradient_map, images, labels, gradients, missing, chosen, progress
             ):
                 kept.add(outcome)
@@ -126,7 +126,7 @@ def is_of_outcomes(path: Path) -> bool:
     return names == set(_ARRAYS)
 
 
-def _attacked(
+def _attack(
     gradient_map: GradientMap,
     images: torch.Tensor,
     labels: torch.Tensor,
@@ -142,7 +142,7 @@ def _attacked(
     words = f"{config.method}: {', '.join(schemes)}"
     result = attack(
         gradient_map,
-        Observation.joined(sent),
+        Observation.join(sent),
         config,
         labels=labels.repeat(len(sent)),
         names=list(range(count)) * len(sent),

@@ -32,7 +32,7 @@ class Observation:
         return likelihood(self.schemes, self.payloads)
 
     @classmethod
-    def joined(cls, parts: Sequence[Observation]) -> Observation:
+    def join(cls, parts: Sequence[Observation]) -> Observation:
         """Join observations, to attack them together."""
         return cls(
             tuple(scheme for part in parts for scheme in part.schemes),
@@ -52,7 +52,7 @@ def true_gradients(
         raise ValueError(
             f"images must be (N, C, H, W) with at least one image, got shape {tuple(images.shape)}"
         )
-    labels = checked_labels(labels, len(images), gradient_map.classes)
+    labels = check_labels(labels, len(images), gradient_map.classes)
     device, dtype = gradient_map.device, gradient_map.dtype
     with torch.no_grad(), exact_convolutions():
         found = gradient_map(
@@ -100,7 +100,7 @@ def _sent(
     return payload, np.concatenate([piece.reshape(-1) for piece in back]).astype(np.float32)
 
 
-def checked_labels(labels: torch.Tensor, count: int, classes: int) -> torch.Tensor:
+def check_labels(labels: torch.Tensor, count: int, classes: int) -> torch.Tensor:
     """``count`` integers from 0 to ``classes`` − 1, as int64, or an error that says what they are.
 
     >>> checked_labels(torch.tensor([2, 0], dtype=torch.uint8), 2, classes=3)

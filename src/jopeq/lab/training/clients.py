@@ -78,7 +78,7 @@ class Clients:
     def step(self, number: int, vector: torch.Tensor, history: Sequence[RoundMetrics]) -> Step:
         """Train, send, average."""
         config, scheme = self._config, self.scheme
-        chosen = self._chosen(number)
+        chosen = self._choose(number)
         alphas = self._weights[chosen] / self._weights[chosen].sum()
         momenta = None if self._momenta is None else self._momenta.clone()
         started = time.perf_counter()
@@ -154,12 +154,12 @@ class Clients:
             self._momenta = state["momenta"].to(self._momenta)
         self.updates_sent[:] = 0
         for metrics in history:
-            self.updates_sent[self._chosen(metrics.round)] += 1
+            self.updates_sent[self._choose(metrics.round)] += 1
 
     def summary(self) -> dict[str, Any]:
         return {"way": self.trainer.kind}
 
-    def _chosen(self, number: int) -> list[int]:
+    def _choose(self, number: int) -> list[int]:
         """The clients of round ``number``."""
         config = self._config
         return participants(config.clients, config.participation, config.seed, number - 1)

@@ -27,12 +27,12 @@ from jopeq.lab.training.download import (
     PUBLISHED,
     Progress,
     RemoteFile,
-    checked,
+    check_content,
     download_again,
     fetch,
     find_folder,
     read_bytes,
-    unzipped,
+    unzip,
 )
 from jopeq.lab.training.seeding import permutation
 from jopeq.privacy.accounting import check_count
@@ -143,7 +143,7 @@ def _read_idx(folder: Path, remote: RemoteFile) -> Pixels:
     path = folder / remote.name
     if path.is_file():
         try:
-            content = unzipped(path)
+            content = unzip(path)
         except DataError as error:
             raise DataError(f"{path} {error}: {download_again(remote)}") from error
     else:
@@ -151,7 +151,7 @@ def _read_idx(folder: Path, remote: RemoteFile) -> Pixels:
         if not path.is_file():
             raise DataError(f"{folder} lacks {remote.name}: {download_again(remote)}")
         content = read_bytes(path)
-    checked(content, remote.sha256, str(path), download_again(remote))
+    check_content(content, remote.sha256, str(path), download_again(remote))
     dimensions = content[3]
     shape = struct.unpack_from(f">{dimensions}I", content, 4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
@@ -170,21 +170,21 @@ def read_cifar10(root: Path) -> Split:
         names = (name for name in CIFAR10_BATCHES if (folder / name).is_file())
         contents = {name: read_bytes(folder / name) for name in names}
     elif where.is_file():
-        contents = _unpacked(where, remedy)
+        contents = _unpack(where, remedy)
     else:
         raise DataError(f"{root} holds neither {_CIFAR_FOLDER} nor {archive.name}: {remedy}")
     batches = []
     for name, sha256 in CIFAR10_BATCHES.items():
         if name not in contents:
             raise DataError(f"{where} lacks {name}: {remedy}")
-        content = checked(contents.pop(name), sha256, f"{where}: {name}", remedy)
+        content = check_content(contents.pop(name), sha256, f"{where}: {name}", remedy)
         batches.append(read_batch(content))
     pixels, labels = zip(*batches, strict=True)
     train = scaled(np.concatenate(pixels[:-1])), np.concatenate(labels[:-1])
     return *train, scaled(pixels[-1]), labels[-1]
 
 
-def _unpacked(path: Path, remedy: str) -> dict[str, bytes]:
+def _unpack(path: Path, remedy: str) -> dict[str, bytes]:
     """The batches of the tar.gz, read without unpacking anything to disk."""
     contents: dict[str, bytes] = {}
     try:

@@ -99,7 +99,7 @@ def mistaken(content: bytes, sha256: str) -> str | None:
     )
 
 
-def unzipped(path: Path) -> bytes:
+def unzip(path: Path) -> bytes:
     """The content of a zipped file; ``DataError`` ends a sentence that begins with its name."""
     try:
         with gzip.open(path) as file:
@@ -138,7 +138,7 @@ def fetch(
 def _fault(remote: RemoteFile, path: Path) -> str | None:
     """Words that say what is wrong with a file; None if its content is right."""
     try:
-        return mistaken(unzipped(path) if remote.is_zipped else path.read_bytes(), remote.sha256)
+        return mistaken(unzip(path) if remote.is_zipped else path.read_bytes(), remote.sha256)
     except DataError as error:
         return str(error)
 
@@ -209,7 +209,7 @@ def read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read ({error}): check its permissions") from error
 
 
-def checked(content: bytes, sha256: str, where: str, remedy: str) -> bytes:
+def check_content(content: bytes, sha256: str, where: str, remedy: str) -> bytes:
     """The content, if it has that SHA-256; else ``DataError`` says what it is."""
     if fault := mistaken(content, sha256):
         raise DataError(f"{where} {fault}: {remedy}")

@@ -90,7 +90,7 @@ def resolve(model: Model) -> Factory:
 
     def make(input_shape: Shape, classes: int, seed: int) -> nn.Module:
         given: dict[str, Any] = {
-            "input_shape": _checked_shape(input_shape),
+            "input_shape": _check_shape(input_shape),
             "classes": check_count("classes", classes, 1),
             "seed": check_count("seed", seed, 0, _MAX_SEED),
         }
@@ -310,7 +310,7 @@ def _keywords(factory: Callable[..., nn.Module], label: str) -> list[str]:
     return names
 
 
-def _checked_shape(input_shape: Shape) -> Shape:
+def _check_shape(input_shape: Shape) -> Shape:
     try:
         channels, height, width = (check_count("side", side, 1) for side in input_shape)
     except (TypeError, ValueError):

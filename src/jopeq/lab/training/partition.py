@@ -107,7 +107,7 @@ def _shares(rows: int, clients: int, alpha: float, seed: int) -> Array:
 # People: few samples each, few rounds each
 
 
-def owned(people: int, examples: int, samples: int, seed: int) -> Indices:
+def give_out(people: int, examples: int, samples: int, seed: int) -> Indices:
     """Which samples each person has: (people, examples).
 
     Beyond the samples there are, all are given out again in a new order.

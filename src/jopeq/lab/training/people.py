@@ -37,7 +37,7 @@ from jopeq.lab.training.config import PeopleConfig
 from jopeq.lab.training.descent import Server
 from jopeq.lab.training.federation import Samples, Step, check_finite
 from jopeq.lab.training.metrics import RoundMetrics
-from jopeq.lab.training.partition import cohorts, owned
+from jopeq.lab.training.partition import cohorts, give_out
 from jopeq.privacy.guarantee import Guarantee
 
 _CHUNK_ENTRIES = {"cpu": 1 << 23, "cuda": 1 << 27}  # of gradients that are held at once
@@ -58,7 +58,7 @@ class People:
         self._inputs = self._features(inputs)
         self.validation: Samples = (self._features(held[0]), held[1])
         self.test: Samples = (self._features(test[0]), test[1])
-        self._owned = owned(config.people, config.examples, len(self._labels), config.seed)
+        self._owned = give_out(config.people, config.examples, len(self._labels), config.seed)
         if model is None:
             is_raw = config.features is None
             shape = dataset.input_shape if is_raw else (1, 1, self._inputs.shape[1] + 1)
@@ -102,7 +102,7 @@ class People:
         if number:
             size = self.layout.size
             cohort = config.mechanism.cohort(size, count, config.participations)
-            mean, coding = self._sent(cohort, number, size, self._gradient)
+            mean, coding = self._send(cohort, number, size, self._gradient)
             server = copy.copy(self._server)
             server.step(number - 1, mean)
             check_finite(server.weights, number, config.server_lr)
@@ -111,7 +111,7 @@ class People:
             size = self._inputs.shape[1]
             makes = config.mechanism.clipped_to(1.0)
             cohort = makes.cohort(size, count, config.participations)
-            mean, coding = self._sent(cohort, number, size, lambda some: self._inputs[some].mean(1))
+            mean, coding = self._send(cohort, number, size, lambda some: self._inputs[some].mean(1))
             self._center = mean.float().to(config.device)
         guarantee = self.guarantee
         return Step(
@@ -129,7 +129,7 @@ class People:
             },
         )
 
-    def _sent(
+    def _send(
         self,
         cohort: Cohort,
         number: int,

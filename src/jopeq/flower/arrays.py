@@ -17,7 +17,7 @@ from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.schemes.model import moved_by, moves, variance_of, wide
+from jopeq.schemes.model import apply_move, moves, variance_of, wide
 from jopeq.wire.scaling import is_statistic
 
 Values = NDArray[Any]
@@ -112,7 +112,7 @@ def is_float(value: Values) -> bool:
     return value.dtype.kind not in "iub"
 
 
-def widened(arrays: Mapping[str, Values]) -> dict[str, Values]:
+def widen(arrays: Mapping[str, Values]) -> dict[str, Values]:
     """The arrays in the types that updates are added in: float32 at least."""
     return {name: value.astype(_wide_type(value), copy=False) for name, value in arrays.items()}
 
@@ -121,7 +121,7 @@ def _wide_type(value: Values) -> np.dtype[Any]:
     return np.result_type(value.dtype, np.float32)
 
 
-def moved(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str, Values]:
+def move(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str, Values]:
     """The updated arrays, in their own types: the same bits on every machine.
 
     ``before`` is the whole model: the update of a running mean is in units of its variance.
@@ -131,7 +131,7 @@ def moved(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[st
         for name, change in update.items():
             value = before[name]
             if is_statistic(name):
-                new = moved_by(name, wide(value), wide(change), variance_of(name, before))
+                new = apply_move(name, wide(value), wide(change), variance_of(name, before))
             else:
                 new = np.asarray(value.astype(_wide_type(value), copy=False) + change)
             result[name] = new.astype(value.dtype)
@@ -145,7 +145,7 @@ def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
     send, or sent in another shape or kind, raise ``ReplyError``. For schemes without privacy alone:
     the error, and which arrays come back, tell about the data.
     """
-    returned, extra = _returned(before, after)
+    returned, extra = _read_reply(before, after)
     if not after.array_records:
         raise ReplyError("the reply holds no ArrayRecord, so there is no update to encode")
     if extra:
@@ -166,7 +166,7 @@ def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict
     An array that the reply lacks, or holds in another shape or kind, counts as unchanged. Only the
     client's log tells which.
     """
-    returned, extra = _returned(before, after)
+    returned, extra = _read_reply(before, after)
     for name in extra:
         log(WARNING, "JoPEQ: %s is not part of the model the server sent, it stays here", name)
     update = {}
@@ -181,7 +181,7 @@ def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict
     return update
 
 
-def _returned(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[str]]:
+def _read_reply(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[str]]:
     """The reply's arrays by their flat names, and descriptions of its other arrays."""
     sent = {place: flat for flat, place in before.places.items()}
     records = after.array_records

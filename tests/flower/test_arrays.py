@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from jopeq import PayloadError
-from jopeq.flower.payload import (
+from jopeq.flower.arrays import (
     STYPE,
     Model,
     ReplyError,
