@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jopeq.lab.pictures.colours import GREY, LOOKS
-from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
+from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from templates import rendered
 
 _SHARE = 0.1
@@ -157,7 +157,7 @@ def people_page(results: Results) -> str:
 
 def draw_people(errors: Results, path: Path) -> None:
     """Error against ε, relative to PrivUnitG."""
-    figure, (panel,) = new_stack(1, 4.4)
+    figure, (panel,) = new_panels(1, 4.4)
     names, marks = [], iter("v^<>")
     for name, found in errors.items():
         row = found[_SHOWN[0]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jopeq.lab.pictures.colours import INK, PAGE, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
+from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from speed_tables import WAYS, Results, all_tables, outcomes, seconds, times, update_table
 from templates import rendered
 
@@ -48,7 +48,7 @@ def speed_page(results: Results) -> str:
 
 def draw_speed(codecs: Results, path: Path) -> None:
     """Encode beside its eager version, and decode, against memory copies."""
-    figure, panels = new_stack(2, 4.0, sharey=True)
+    figure, panels = new_panels(2, 4.0, sharey=True)
     copies = (("copy", "into", "-"), ("new copy", "new", ":"))
     for panel, way in zip(panels, WAYS, strict=True):
         names = []
@@ -66,12 +66,13 @@ def draw_speed(codecs: Results, path: Path) -> None:
             if way == "encode":
                 panel.plot(*_line(codecs, row["eager"]), "--", color=look.colour, lw=1)
         eager = "; dashed: eager PyTorch, which makes no bits" if way == "encode" else ""
-        dress(panel, f"{way}{eager}", ylabel="million entries a second", ylim=(1, 20_000))
+        dress(panel, f"{way}{eager}", ylim=(1, 20_000))
         plain_log(panel, "y")
         name_lines(panel, names)
     plain_log(panels[-1], "x")
-    panels[-1].set_xlabel("entries of the update")
-    save(figure, path)
+    figure.supxlabel("entries of the update", fontsize=10)
+    figure.supylabel("million entries a second", fontsize=10)
+    save(figure, path, phone=True)
 
 
 def _line(codecs: Results, speeds: list[float | None]) -> tuple[list[int], list[float]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from jopeq.lab.attacks.picture import Row, save_grid
 from jopeq.lab.pictures.colours import GREY, PAGE, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
+from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from jopeq.schemes.base import Scheme
 from paper import cells, cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon
@@ -27,22 +27,23 @@ def save_fig2(runs: pd.DataFrame, path: Path) -> None:
     """SNR against R, one panel an ε."""
     grid = mnist.fig2_grid(runs)
     limits = grid.min(axis=None) - 1, grid.max(axis=None) + 1
-    figure, panels = new_stack(len(mnist.FIG2_EPSILONS), 2.4, sharey=True)
+    figure, panels = new_panels(len(mnist.FIG2_EPSILONS), 2.4, sharey=True)
     for panel, epsilon in zip(panels, mnist.FIG2_EPSILONS, strict=True):
-        dress(panel, f"ε = {epsilon:g} per entry", ylabel="SNR, dB", ylim=limits)
+        dress(panel, f"ε = {epsilon:g} per entry", ylim=limits)
         names = []
         for name, line in grid.loc[epsilon].iterrows():
             look = look_of(name)
             panel.plot(line.index, line, color=look.colour, marker=look.marker, markersize=5)
             names.append((line.iloc[-1], name, look.colour))
         name_lines(panel, names)
-    panels[-1].set_xlabel("rate R, bits per entry")
-    save(figure, path)
+    figure.supxlabel("rate R, bits per entry", fontsize=10)
+    figure.supylabel("SNR, dB", fontsize=10)
+    save(figure, path, phone=True)
 
 
 def save_fig3(runs: pd.DataFrame, path: Path) -> None:
     """Validation accuracy against rounds, mean and range over seeds."""
-    figure, (panel,) = new_stack(1, 3.8)
+    figure, (panel,) = new_panels(1, 3.8)
     dress(panel, "MNIST, linear model, R = 1, ε = 4", xlabel="round")
     panel.set(ylabel="validation accuracy, %", ylim=(85, 93))
     _draw_curves(panel, runs.groupby("label", sort=False)["validation"], every=16)
@@ -58,16 +59,17 @@ def save_table2(runs: pd.DataFrame, path: Path) -> None:
     parts = {"the paper's rows": published, "corrected, and ours": ours}
     rates = sorted({cifar.LEARNING_RATE, *cifar.GRID} - {cifar.TOO_HIGH}, reverse=True)
     curves_of = dict(list(runs.groupby([*cifar.ROW, "lr"])["validation"]))
-    figure, panels = new_stack(len(rates) * len(parts), 2.2, sharey=True)
+    figure, panels = new_panels(len(rates) * len(parts), 2.2, sharey=True)
     places = [(lr, *part) for lr in rates for part in parts.items()]
     for panel, (lr, title, labels) in zip(panels, places, strict=True):
-        dress(panel, f"lr {lr:g}: {title}", ylim=(5, 80), ylabel="accuracy, %")
+        dress(panel, f"lr {lr:g}: {title}", ylim=(5, 80))
         curves = [(label, curves_of[label, rows[label].spec, lr]) for label in labels]
         _draw_curves(panel, curves, every=40)
-    panels[-1].set_xlabel("round")
-    title = f"CIFAR-10, {cifar.CLIENTS} clients, R = {rate:g}, ε = {epsilon:g}: validation"
+    figure.supxlabel("round", fontsize=10)
+    figure.supylabel("validation accuracy, %", fontsize=10)
+    title = f"CIFAR-10, {cifar.CLIENTS} clients, R = {rate:g}, ε = {epsilon:g}"
     figure.suptitle(title, fontsize=11)
-    save(figure, path)
+    save(figure, path, phone=True)
 
 
 def _draw_curves(panel: Any, curves: Iterable[tuple[str, pd.Series]], every: int) -> None:
@@ -91,9 +93,9 @@ def _draw_curves(panel: Any, curves: Iterable[tuple[str, pd.Series]], every: int
 
 def save_fig4(attacks: pd.DataFrame, path: Path) -> None:
     """SSIM against the epoch, mean over images and the middle half of them."""
-    figure, panels = new_stack(2, 3.2, sharey=True)
+    figure, panels = new_panels(2, 3.2, sharey=True)
     for panel, (method, title) in zip(panels, cells.ATTACKERS.items(), strict=True):
-        dress(panel, title, ylim=(-0.05, 1.02), ylabel="SSIM of the reconstruction")
+        dress(panel, title, ylim=(-0.05, 1.02))
         names = [_draw_grey(panel, attacks.grey_ssim)]
         for label in cells.fig4_schemes():
             # the adaptive attack on a raw gradient is the paper's
@@ -102,18 +104,19 @@ def save_fig4(attacks: pd.DataFrame, path: Path) -> None:
             curve = curve.sort_values("epoch")
             names.append(_draw_images(panel, curve.epoch, curve.ssim, label, markersize=3))
         name_lines(panel, names)
-    panels[-1].set_xlabel("epoch of training")
-    save(figure, path)
+    figure.supxlabel("epoch of training", fontsize=10)
+    figure.supylabel("SSIM of the reconstruction", fontsize=10)
+    save(figure, path, phone=True)
 
 
 def save_fig5(attacks: pd.DataFrame, path: Path) -> None:
-    """MSE against ε by both attackers, and below it the exact ε against the server."""
+    """MSE against ε by both attackers, and the exact ε against the server."""
     points = fig5_curves(attacks)
     schemes = {
         key: one for key, one in cells.fig5_schemes().items() if one.spread != cells.UNCLIPPED
     }
     curves = list(dict.fromkeys(curve for curve, _ in schemes))
-    figure, panels = new_stack(3, 3.2)
+    figure, panels = new_panels(3, 3.2)
     for panel, (method, title) in zip(panels, cells.ATTACKERS.items(), strict=False):
         dress(panel, title, ylabel="MSE of the reconstruction")
         plain_log(panel, "y")
@@ -124,13 +127,13 @@ def save_fig5(attacks: pd.DataFrame, path: Path) -> None:
             free = points[(points.curve == f"{curve}, no clipping") & (points.method == method)]
             if not free.empty:
                 style: Any = {"markersize": 4, "linestyle": "--", "markerfacecolor": PAGE}
-                label = f"{curve}, not clipped"
+                label = f"{curve},\nnot clipped"
                 names.append(_draw_images(panel, cells.FIG5_EPSILONS, free.mse, label, **style))
         name_lines(panel, names)
     _draw_exact(panels[-1], schemes, curves)
     plain_log(panels[-1], "x")
-    panels[-1].set_xlabel("ε asked for, per entry: weaker noise to the right")
-    save(figure, path)
+    figure.supxlabel("ε asked for, per entry: weaker noise to the right", fontsize=10)
+    save(figure, path, phone=True)
 
 
 def save_fig6(
@@ -160,7 +163,7 @@ def _draw_images(
 
 def _draw_grey(panel: Any, values: pd.Series) -> tuple[float, str, str]:
     panel.axhline(values.iloc[0], color=GREY, linewidth=0.9, linestyle="--")
-    return values.iloc[0], "a plain grey image", GREY
+    return values.iloc[0], "a plain\ngrey image", GREY
 
 
 def _draw_exact(
@@ -191,7 +194,7 @@ def _draw_exact(
         names.append((last if math.isfinite(last) else none_at, curve, color))
     panel.axhline(top / 3, color=GREY, linewidth=0.8, linestyle=":")
     panel.annotate("× no noise, no ε", (0.02, 0.95), xycoords="axes fraction", fontsize=9)
-    dress(panel, "what is guaranteed: filled holds, hollow is the ideal law", ylim=(3, top * 40))
+    dress(panel, "guaranteed: filled holds,\nhollow is the ideal law", ylim=(3, top * 40))
     plain_log(panel, "y")
     panel.set_ylabel("exact ε, one entry")
     name_lines(panel, names)

@@ -17,7 +17,7 @@ from jopeq.files import atomic
 from jopeq.lab.attacks.picture import Row, save_grid
 from jopeq.lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq.lab.pictures.colours import LOOKS, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
+from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from paper import people
 from paper.hospitals import read
 from paper.kept_runs import read_records
@@ -210,7 +210,7 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
         if run.data == "mnist" and is_shown and "bits" not in run.label:
             name = run.label.partition(", ε")[0]
             lines.setdefault(name, {}).setdefault(run.epsilon, []).append(run.test_accuracy)
-    figure, (panel,) = new_stack(1, 4.2)
+    figure, (panel,) = new_panels(1, 4.2)
     dress(panel, "MNIST, hog features", ylabel="test accuracy, %", ylim=(38, 100))
     plain_log(panel, "x", people.EPSILONS)
     names, far = [], []

@@ -22,16 +22,7 @@ from jopeq.analysis.exact import exact_epsilon, log_channel
 from jopeq.entries.quantized import JoPEQ, SubtractiveDither
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.lab.pictures.colours import FAINT, GREY, INK, LOOKS, ORDERED, PAGE
-from jopeq.lab.pictures.drawing import (
-    WIDTH,
-    dress,
-    name_lines,
-    new_figure,
-    new_stack,
-    plain_log,
-    plain_number,
-    save,
-)
+from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, plain_number, save
 from jopeq.lattice import Lattice
 from jopeq.noise import add_noise
 from jopeq.privacy.guarantee import places_up
@@ -47,7 +38,7 @@ SPREADS = np.round(np.linspace(0.75, 4.5, 26), 2).tolist()
 _LIGHT = "#fefefe"  # on a coloured map, on a dark page too
 
 
-def draw_cells(figure: Any, draws: int = 1500) -> None:
+def draw_cells(panels: Any, draws: int = 1500) -> None:
     """One sample on A2: to its nearest point, with dither, and with noise as well."""
     noisy = JoPEQ(epsilon=6.0, rate=2.5, lattice=Lattice("A2"), clip=1.0)
     gamma = noisy.codebook.gamma
@@ -60,7 +51,6 @@ def draw_cells(figure: Any, draws: int = 1500) -> None:
     chosen = _clearest(sample, dithers, points, home)
     moved, point = sample + dithers[chosen], points[chosen]
     decoded = point - dithers[chosen]
-    panels = figure.subplots(3, 1)
     angles = math.pi / 6 + math.pi / 3 * np.arange(6)
     hexagon = book.lattice.step / math.sqrt(3) * np.stack((np.cos(angles), np.sin(angles)), axis=1)
     for panel in panels:
@@ -68,7 +58,7 @@ def draw_cells(figure: Any, draws: int = 1500) -> None:
             panel.add_patch(Polygon(corner + hexagon, fill=False, ec=FAINT, lw=0.8))
         panel.plot(*book.codewords.T, ".", color=GREY, ms=4)
         panel.add_patch(Circle((0, 0), 1.0, fill=False, ec=INK, lw=1, ls="--"))
-        panel.set(xlim=(-1.7, 1.7), ylim=(-1.9, 1.5), aspect="equal", xticks=[], yticks=[])
+        panel.set(xlim=(-1.7, 1.7), ylim=(-1.8, 1.5), aspect="equal", xticks=[], yticks=[])
     first, second, third = panels
     for panel, *way in ((first, sample, home, home), (second, moved, point, decoded)):
         panel.plot(*way[0], "o", color=_MOVED, ms=5)
@@ -86,9 +76,9 @@ def draw_cells(figure: Any, draws: int = 1500) -> None:
         third.scatter(*many.T, s=3, color=colour, alpha=alpha, lw=0, rasterized=True)
     third.plot(*sample, "+", color=INK, ms=13, mew=2)
     ends = {"nearest": (_MOVED, "s"), "decoded": (_DECODED, "x")}
-    _legend(first, "Nearest point: its\nerror depends on x", {"x, the sample": (INK, "+"), **ends})
+    _legend(first, "Nearest point:\nits error depends on x", {"x, the sample": (INK, "+"), **ends})
     marks = {"x": (INK, "+"), "x + d": (_MOVED, "o"), "any x + d": (_MOVED, "."), **ends}
-    _legend(second, "Add a dither d, and\nsubtract it again", marks)
+    _legend(second, "Add a dither d,\nand subtract it again", marks)
     marks = {"sdq": (sdq, "o"), f"jopeq, ε = {noisy.epsilon:g}": (jopeq, "o")}
     _legend(third, f"Decoded {draws:,} times", marks)
 
@@ -104,19 +94,20 @@ def _clearest(sample: Array, dithers: Array, points: Array, home: Array) -> int:
 
 
 def _legend(panel: Any, title: str, marks: Mapping[str, tuple[str, str]]) -> None:
-    """Beside the panel: its title, and what its marks mean."""
+    """The title above the panel, and below it what its marks mean."""
     handles = [
         Line2D([], [], color=colour, marker=marker, ls="", label=name)
         for name, (colour, marker) in marks.items()
     ]
-    place: Any = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0), "alignment": "left"}
-    panel.legend(handles=handles, fontsize=9, title=title, frameon=False, **place)
+    panel.set_title(title, fontsize=10)
+    place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 3, "fontsize": 9}
+    panel.legend(handles=handles, frameon=False, columnspacing=0.6, handletextpad=0.2, **place)
 
 
-def draw_pipeline(figure: Any) -> None:
+def draw_pipeline(panels: Any) -> None:
     """Fig. 1 of the paper, with four numbers going through it."""
     steps = pipeline_steps()
-    panel = figure.subplots()
+    (panel,) = panels
     panel.set_axis_off()
     row = 0.5  # rows go down
     for place, (side, title, formula, numbers, source) in enumerate(steps):
@@ -187,7 +178,7 @@ def _shown(values: Any, digits: int) -> list[str]:
 
 
 def draw_surface(
-    figure: Any,
+    panels: Any,
     epsilons: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0),
     rates: Sequence[float] = (1.0, 2.0, 3.0, 4.0, 5.0),
 ) -> None:
@@ -196,7 +187,6 @@ def draw_surface(
     for name in ("laplace+sdq", "jopeq", "response"):
         rows = [[scheme(name, epsilon=e, rate=r).distortion for e in epsilons] for r in rates]
         errors[name] = np.array(rows)
-    panels = figure.subplots(len(errors), 1, sharex=True)
     norm = LogNorm(min(e.min() for e in errors.values()), max(e.max() for e in errors.values()))
     places, levels = np.arange(len(epsilons)), [0.1, 0.3, 1.0, 3.0]
     for panel, (name, found) in zip(panels, errors.items(), strict=True):
@@ -207,19 +197,20 @@ def draw_surface(
         panel.set_xticks(places, [f"{epsilon:g}" for epsilon in epsilons], fontsize=8)
         title = f"{name} (spends more than ε)" if name == "jopeq" else name
         panel.set_title(title, loc="left", fontsize=10)
-        panel.set(yticks=rates, ylabel="rate R, bits per entry")
-    panels[-1].set_xlabel("ε asked for, per entry")
+        panel.set_yticks(rates)
+    figure = panel.figure
+    figure.supxlabel("ε asked for, per entry", fontsize=10)
+    figure.supylabel("rate R, bits per entry", fontsize=10)
     bar = figure.colorbar(image, ax=panels, label="mean squared error, x = 0", pad=0.01)
     bar.ax.yaxis.set_major_formatter(lambda value, _: plain_number(value))
 
 
-def draw_server_view(figure: Any, dither: float = 0.1) -> None:
+def draw_server_view(panels: Any, dither: float = 0.1) -> None:
     """P(letter | x) for one known dither: compression alone, the paper's scheme, one whose ε holds.
 
     The server concludes x from a letter; the arrow shows by how much, which is e^ε.
     """
     inputs = np.linspace(-1.0, 1.0, 1601)  # finely: where a letter becomes impossible, curves jump
-    panels = figure.subplots(3, 1, sharex=True, sharey=True)
     least = math.inf
     for panel, name in zip(panels, ("sdq", "jopeq", "response"), strict=True):
         coder = scheme(name, rate=_RATE, **({} if name == "sdq" else {"epsilon": _EPSILON}))
@@ -236,17 +227,18 @@ def draw_server_view(figure: Any, dither: float = 0.1) -> None:
             panel.annotate("", (place, low[letter]), (place, high[letter]), arrowprops=style)
         held = "no ε" if math.isinf(exact.server) else f"ε = {places_up(exact.server)}"
         asked = "" if name == "sdq" else f" (asked for {_EPSILON:g})"
-        dress(panel, f"{name}: {held}{asked}", xlim=(-1.12, 1.12), ylabel="P(letter | x)")
+        dress(panel, f"{name}: {held}{asked}", xlim=(-1.12, 1.12))
         plain_log(panel, "y")
     panels[0].set_ylim(least / 30, 1.6)
     panels[0].legend(title="letter", fontsize=8, loc="lower center", ncols=4, frameon=False)
-    panels[-1].set_xlabel("x, the client's entry; the dither is known")
+    panel.figure.supxlabel("x, the client's entry; the dither is known", fontsize=10)
+    panel.figure.supylabel("P(letter | x)", fontsize=10)
 
 
 def save_spread(path: Path, clients: Sequence[int] = (1, 10, 100, 1000)) -> None:
     """Error against the spread: a curve for each number of clients, with a dot at its minimum."""
     subject = scheme("response", epsilon=_EPSILON, rate=_RATE)
-    figure, (panel,) = new_stack(1, 3.8)
+    figure, (panel,) = new_panels(1, 3.8)
     names = []
     for count, colour in zip(clients, ORDERED, strict=False):
         errors = [normalised_error(subject, spread, count) for spread in SPREADS]
@@ -263,20 +255,20 @@ def save_spread(path: Path, clients: Sequence[int] = (1, 10, 100, 1000)) -> None
     save(figure, path)
 
 
-FIGURES: Any = {
-    "concept-cells": (draw_cells, (WIDTH, 9.0)),
-    "concept-pipeline": (draw_pipeline, (WIDTH, 5.0)),
-    "concept-surface": (draw_surface, (WIDTH, 6.6)),
-    "concept-server": (draw_server_view, (WIDTH, 6.9)),
+FIGURES: Any = {  # how many panels, inches of each, whether they share their vertical axis
+    "concept-cells": (draw_cells, 3, 3.6, False),
+    "concept-pipeline": (draw_pipeline, 1, 5.0, False),
+    "concept-surface": (draw_surface, 3, 2.6, True),
+    "concept-server": (draw_server_view, 3, 2.8, True),
 }
 
 
 def save_concepts(folder: Path) -> None:
     """Every figure as an SVG file."""
-    for name, (draw, size) in FIGURES.items():
-        figure = new_figure(size)
-        draw(figure)
-        save(figure, folder / f"{name}.svg")
+    for name, (draw, count, height, shared) in FIGURES.items():
+        figure, panels = new_panels(count, height, sharey=shared)
+        draw(panels)
+        save(figure, folder / f"{name}.svg", phone=count > 1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pages made while the site is built: the explorer, the parameters of schemes, the gallery."""
+"""Pages made while the site is built, and pictures that phones show instead of wide ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from griffe import Docstring, DocstringParameter, DocstringSectionKind
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 import jopeq
 from jopeq.lab.explorer import page
@@ -34,6 +35,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     ):
         files.append(File.generated(config, name, content=content))
     return files
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let phones choose "…-phone.svg" where a picture has it; the gallery shows pictures small."""
+    for phone in files.src_uris:
+        if phone.endswith("-phone.svg") and page.file.src_uri != "gallery.md":
+            both = rf'<picture><source media="(max-width: 700px)" srcset="{phone}">\g<0></picture>'
+            wide = re.escape(phone.replace("-phone", ""))
+            html = re.sub(f'<img [^>]*src="{wide}"[^>]*>', both, html)
+    return html
 
 
 def gallery_page(files: Files) -> Iterator[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 
 from jopeq.lab.pictures.colours import GREY, INK, LOOKS, ORDERED, PAGE, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, svg
+from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, stacked, svg
 from paper.theorems.aggregation import FEATURES
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS
 from paper.words import short, signed
@@ -72,7 +72,7 @@ def draw_total_error(part: Part, panels: Any) -> None:
             fills = [jopeq if row["has_noise"] else PAGE for row in line]
             panel.scatter(x, y, s=26, c=fills, edgecolors=jopeq, marker="^", zorder=3)
             names.append((y[-1], f"ε = {epsilon:g}", jopeq))
-        dress(panel, f"{title}; hollow: no noise left", xlabel="rate R, bits per entry")
+        dress(panel, f"{title};\nhollow: no noise left", xlabel="rate R, bits per entry")
         panel.set_ylabel("distance, error to target")
         plain_log(panel, "y")
         panel.set_ylim(bottom=min(height for height, *_ in names) / 2)
@@ -88,10 +88,12 @@ def draw_noise_share(part: Part, panels: Any) -> None:
     excess = exact / epsilons
     mesh: Any = {"shading": "nearest", "rasterized": True}  # thousands of cells, one small picture
     image = first.pcolormesh(epsilons, rates, shares, cmap="viridis", **mesh)
-    first.figure.colorbar(image, ax=first, label="noise's share of the variance, %")
+    first.figure.colorbar(
+        image, ax=first, location="bottom", label="noise's share of the variance, %"
+    )
     mesh |= {"cmap": "magma_r", "norm": LogNorm(1.0, 10.0)}
     image = second.pcolormesh(epsilons, rates, np.ma.masked_invalid(excess), **mesh)
-    bar = second.figure.colorbar(image, ax=second, label="exact ε / ε asked for")
+    bar = second.figure.colorbar(image, ax=second, location="bottom", label="exact ε / ε asked for")
     bar.set_ticks([1, 1.5, 2, 3, 5, 10], labels=["1", "1.5", "2", "3", "5", "≥ 10"])
     lines = second.contour(epsilons, rates, np.minimum(excess, 1e3), [1.1, 1.5], colors=_ON_MAPS)
     second.clabel(lines, fmt=lambda level: f"×{level:g}", fontsize=9)
@@ -102,10 +104,9 @@ def draw_noise_share(part: Part, panels: Any) -> None:
         panel.contour(epsilons, rates, coarse, inside[:1], colors=colour, linewidths=2)
         plain_log(panel, "x", [0.5, 1, 2, 4, 8])
         panel.set(xlim=(epsilons[0], epsilons[-1]), ylim=(rates[0], rates[-1]))
-        panel.set_ylabel("rate R, bits per entry")
+        panel.set(xlabel="ε asked for", ylabel="rate R, bits per entry")
     first.set_title("Hatched: √24 ≤ γε/2ᴿ, no noise at all", loc="left", fontsize=10)
     second.set_title("Hatched: ε = ∞", loc="left", fontsize=10)
-    second.set_xlabel("ε asked for")
 
 
 def draw_aggregation(part: Part, panels: Any) -> None:
@@ -124,7 +125,7 @@ def draw_aggregation(part: Part, panels: Any) -> None:
         plain_log(panel, "x")
         plain_log(panel, "y")
         panel.legend(loc="lower left", fontsize=8, frameon=False)
-    panels[-1].set_xlabel("clients K")
+    panel.figure.supxlabel("clients K", fontsize=10)
 
 
 def draw_convergence(part: Part, panels: Any) -> None:
@@ -138,7 +139,7 @@ def draw_convergence(part: Part, panels: Any) -> None:
         plain_log(panel, "x")
         plain_log(panel, "y")
         name_lines(panel, names)
-    panels[-1].set_xlabel("local step t")
+    panel.figure.supxlabel("local step t", fontsize=10)
 
 
 def draw_constant(part: Part, panels: Any) -> None:
@@ -173,7 +174,7 @@ Panels = tuple[int, float, bool]  # how many, inches of each, whether they share
 FIGURES: Mapping[str, tuple[str, Callable[[Part, Any], None], Panels]] = {
     "theory-dither": ("dither", draw_dither, (2, 3.4, False)),
     "theory-total-error": ("total_error", draw_total_error, (3, 3.0, False)),
-    "theory-noise-share": ("noise_share", draw_noise_share, (2, 3.4, True)),
+    "theory-noise-share": ("noise_share", draw_noise_share, (2, 4.0, True)),
     "theory-aggregation": ("aggregation", draw_aggregation, (2, 3.6, True)),
     "theory-convergence": ("convergence", draw_convergence, (6, 2.4, True)),
     "theory-constant": ("convergence", draw_constant, (1, 3.4, True)),
@@ -184,7 +185,9 @@ def drawn(parts: Mapping[str, Part]) -> dict[Path, bytes]:
     """Every figure as the name and content of an SVG file."""
     files = {}
     for name, (part, draw, (count, height, shared)) in FIGURES.items():
-        figure, panels = new_stack(count, height, sharex=shared)
+        figure, panels = new_panels(count, height, sharex=shared)
         draw(parts[part], panels)
         files[Path(f"{name}.svg")] = svg(figure)
+        if count > 1:
+            files[Path(f"{name}-phone.svg")] = svg(stacked(figure))
     return files

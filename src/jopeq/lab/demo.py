@@ -45,11 +45,11 @@ class Way(NamedTuple):
 
 WAYS = {
     "none": Way("nobody", "no privacy", INK, ""),
-    "records": Way("a patient: RecordSum", "RecordSum", LOOKS["sum"].colour, "o"),
+    "records": Way("a patient: RecordSum", "RecordSum", LOOKS["records"].colour, "o"),
     "local": Way("a patient: all noise in each", "each adds all", GREY, "v"),
     "alone": Way("a patient: one alone", "one alone", FAINT, "X"),
     "sphere": Way("a patient, no trust: Sphere", "Sphere", LOOKS["sphere"].colour, "D"),
-    "sum": Way("a hospital: SecureSum", "SecureSum", LOOKS["jopeq"].colour, "s"),
+    "sum": Way("a hospital: SecureSum", "SecureSum", LOOKS["sum"].colour, "s"),
 }
 
 

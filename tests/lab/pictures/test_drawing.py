@@ -10,7 +10,7 @@ from jopeq.lab.pictures.colours import DARK, INK, LOOKS, PAGE, look_of
 from jopeq.lab.pictures.drawing import (
     dress,
     name_lines,
-    new_stack,
+    new_panels,
     plain_log,
     save,
     svg,
@@ -19,7 +19,7 @@ from jopeq.registry import SCHEMES
 
 
 def drawn(ends=(1.0, 2.0)):
-    figure, (panel,) = new_stack(1, 6.0)
+    figure, (panel,) = new_panels(1, 6.0)
     for (scheme, look), end in zip(LOOKS.items(), ends, strict=False):
         drawn_as = {"marker": look.marker, "color": look.colour, "label": scheme}
         panel.plot([1, 10], [1.5, end], mfc=PAGE, **drawn_as)
@@ -44,6 +44,18 @@ def test_an_svg_file_has_a_dark_colour_for_each_of_ours(tmp_path):
     assert (tmp_path / "deep" / "one.svg").read_text() == text
     save(drawn(ends)[0], tmp_path / "one.png")
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("count", "shape"), [(2, (1, 2)), (3, (1, 3)), (6, (3, 2))])
+def test_panels_stand_side_by_side_and_on_phones_above_one_another(count, shape, tmp_path):
+    figure, panels = new_panels(count, 2.0, sharey=True)
+    assert panels[0].get_gridspec().get_geometry() == shape
+    figure.colorbar(panels[0].imshow([[0, 1]]), ax=panels)
+    save(figure, tmp_path / "one.svg", phone=True)
+    for name, wide, high in (("one", 9.2, 2 * shape[0]), ("one-phone", 5.4, 2 * count)):
+        text = (tmp_path / f"{name}.svg").read_text()
+        assert f'width="{72 * wide:g}pt" height="{72 * high:g}pt"' in text
+    assert [panel.get_gridspec().ncols for panel in panels] == [1] * count
 
 
 def test_every_scheme_has_a_look_of_its_own():

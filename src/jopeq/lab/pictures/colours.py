@@ -3,7 +3,7 @@
 Nine colours, chosen so that any two differ by at least 25 in CIELAB for all kinds of colour vision
 (Machado, Oliveira and Fernandes 2009, full severity), with a contrast of at least 2.5 to white;
 another nine do so on a dark page, with a contrast of at least 4.5. Schemes that differ only in
-their noise share a colour and differ in their marker.
+their noise share a colour and differ in their marker; so do ``jopeq`` and ``sum``.
 
 What is no scheme is drawn in ``INK``, ``GREY`` or ``FAINT``, or, where order counts, in steps of
 ``ORDERED``.
@@ -43,7 +43,7 @@ _JOPEQ = ("#AA71B6", "#A96FB4")
 _MVU = ("#673B2C", "#FFD573")
 _RESPONSE = ("#2A45A1", "#0A83FE")
 _SPHERE = ("#A83A00", "#FA3D4A")
-_SUM = ("#00BC66", "#3AE4A0")
+_RECORDS = ("#00BC66", "#3AE4A0")
 
 LOOKS = {
     "none": Look(*_PLAIN, "o"),
@@ -58,8 +58,8 @@ LOOKS = {
     "mvu": Look(*_MVU, "P"),
     "response": Look(*_RESPONSE, "o"),
     "sphere": Look(*_SPHERE, "D"),
-    "sum": Look(*_SUM, "s"),
-    "records": Look(*_SUM, "o"),
+    "sum": Look(*_JOPEQ, "s"),
+    "records": Look(*_RECORDS, "o"),
 }
 """Every scheme, and ``central``: a trusted server that adds the noise."""
 

@@ -1,7 +1,7 @@
 """Figures that read well on paper, phones and dark pages: no window, no global state.
 
-A figure is as wide as a phone shows well, and its panels stand above one another. Lines have their
-names beside them. An SVG file knows a second set of colours, for pages that are dark.
+Panels stand beside one another; ``save`` also puts them above one another, for phones. Lines have
+their names beside them. An SVG file knows a second set of colours, for pages that are dark.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from jopeq.lab.pictures.colours import in_the_dark
 
 WIDTH = 5.4  # inches: 10-point letters keep 9 pixels on a phone of 360
+_WIDE = 9.2  # of panels beside one another: the site shows 5/6 of it in a window of 1,280 pixels
 _NAME = 9.0  # points of a name beside a line
 _LEADING = 1.3  # of two such names above one another
 
@@ -30,14 +31,26 @@ def new_figure(size: tuple[float, float]) -> Any:
     return figure
 
 
-def new_stack(count: int, height: float, **options: Any) -> tuple[Any, Any]:
-    """A figure, and its panels above one another, each so many inches high.
+def new_panels(count: int, height: float, **options: Any) -> tuple[Any, Any]:
+    """A figure, and panels of so many inches in a row; even numbers beyond three in two columns.
 
     ``options`` are those of ``Figure.subplots``; panels share the horizontal axis unless told.
     """
-    figure = new_figure((WIDTH, count * height))
-    options = {"sharex": True, **options}
-    return figure, figure.subplots(count, 1, squeeze=False, **options)[:, 0]
+    rows, columns = (1, count) if count <= 3 else (count // 2, 2)
+    figure = new_figure((WIDTH if count == 1 else _WIDE, rows * height))
+    options = {"sharex": True, "squeeze": False, **options}
+    return figure, figure.subplots(rows, columns, **options).ravel()
+
+
+def stacked(figure: Any) -> Any:
+    """The figure, its panels now above one another and as high as before."""
+    panels = [panel for panel in figure.axes if panel.get_subplotspec()]  # no colour bars
+    old, new = panels[0].get_gridspec(), figure.add_gridspec(len(panels), 1)
+    figure.set_size_inches(WIDTH, figure.get_figheight() / old.nrows * len(panels))
+    for panel, place in zip(panels, new, strict=True):
+        panel.set_subplotspec(place)
+        panel.tick_params(labelbottom=True, labelleft=True)
+    return figure
 
 
 def dress(panel: Any, title: str = "", **settings: Any) -> None:
@@ -126,10 +139,12 @@ def follow_page(drawing: str) -> str:
     return f"{head} <style>{in_the_dark(body)}</style>\n{start}{body}"
 
 
-def save(figure: Any, path: Path) -> None:
-    """Write the figure as the file's ending says; SVG files follow the colours of the page."""
+def save(figure: Any, path: Path, *, phone: bool = False) -> None:
+    """Write the figure as the file's ending says; if told, also stacked to a file "…-phone"."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".svg":
         path.write_bytes(svg(figure))
     else:
         figure.savefig(path, dpi=150)
+    if phone:
+        save(stacked(figure), path.with_stem(f"{path.stem}-phone"))

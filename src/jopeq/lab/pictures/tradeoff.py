@@ -9,7 +9,7 @@ from typing import Any
 
 from jopeq.errors import DesignError
 from jopeq.lab.pictures.colours import GREY, PAGE, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_stack, plain_log, save
+from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from jopeq.registry import scheme
 
 RATES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
@@ -61,16 +61,16 @@ def tradeoff_around(epsilon: float, rate: float) -> list[TradeoffPoint]:
 def save_tradeoff(
     path: Path, points: Sequence[TradeoffPoint], *, marked: float | None = None
 ) -> None:
-    """Draw the points, one panel an ε, and a line at the rate that is to be marked.
+    """Draw the points, one panel an ε, and a line at the rate to be marked; again for phones.
 
     Schemes that spend more than asked for are dashed; hollow points are biased by more than 0.05
     at the ends: clamping makes their error look small, but no number of clients averages it out.
     """
     epsilons = sorted({point.epsilon for point in points})
-    figure, panels = new_stack(len(epsilons), 3.0)
+    figure, panels = new_panels(len(epsilons), 3.0)
     for panel, epsilon in zip(panels, epsilons, strict=True):
         names = []
-        dress(panel, f"ε = {epsilon:g} per entry", ylabel="mean squared error")
+        dress(panel, f"ε = {epsilon:g} per entry")
         plain_log(panel, "y", _TICKS)
         for name in SCHEMES:
             line = [p for p in points if p.name == name and p.epsilon == epsilon]
@@ -79,21 +79,19 @@ def save_tradeoff(
             holds = all(p.proven <= epsilon * (1 + 1e-6) for p in line)
             colour, _, marker = look_of(name)
             rates, errors = [p.rate for p in line], [p.distortion for p in line]
-            label = name if holds else f"{name} (spends more than ε)"
-            style = {"linestyle": "-" if holds else "--", "marker": marker, "markersize": 5}
-            panel.plot(rates, errors, color=colour, **style)
+            dashes = "-" if holds else "--"
+            panel.plot(rates, errors, dashes, color=colour, marker=marker, markersize=5)
             fills = [PAGE if abs(p.bias) > BIASED else colour for p in line]
             points_at = {"s": 22, "c": fills, "edgecolors": colour, "marker": marker, "zorder": 3}
             panel.scatter(rates, errors, **points_at)
-            names.append((errors[-1], label, colour))
+            names.append((errors[-1], name, colour))
         all_errors = [p.distortion for p in points if p.epsilon == epsilon]
         panel.set_ylim(min(all_errors) / 1.3, max(all_errors) * 1.3)
         if marked is not None:
             panel.axvline(marked, color=GREY, linewidth=0.9, linestyle=":", zorder=0)
         name_lines(panel, names)
-    panels[-1].set_xlabel("rate R, bits per entry")
-    note = f"Error at the centre of [−1, 1]. Hollow: biased by more than {BIASED:g} at its ends"
-    if marked is not None:
-        note += f";\ndotted line: R = {marked:g}"
-    figure.supxlabel(note, fontsize=8)
-    save(figure, path)
+    note = "rate R, bits per entry" + (f" (dotted: {marked:g})" if marked is not None else "")
+    note += f"\ndashed: spends more than ε; hollow: biased by more than {BIASED:g} at ±1"
+    figure.supxlabel(note, fontsize=10)
+    figure.supylabel("mean squared error at 0", fontsize=10)
+    save(figure, path, phone=True)

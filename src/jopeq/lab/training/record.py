@@ -26,7 +26,7 @@ import torch
 from jopeq.errors import JoPEQError
 from jopeq.files import atomic
 from jopeq.lab.pictures.colours import INK
-from jopeq.lab.pictures.drawing import dress, new_stack
+from jopeq.lab.pictures.drawing import dress, new_panels
 from jopeq.lab.training.metrics import RoundMetrics
 
 VERSION = 3
@@ -161,7 +161,7 @@ def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
     rows = [metrics.as_dict() for metrics in history]
     measured = {name: title for name, title in PANELS.items() if any(name in row for row in rows)}
     try:
-        figure, panels = new_stack(len(measured or PANELS), 2.3)
+        figure, panels = new_panels(len(measured or PANELS), 2.3)
     except ImportError:
         return False
     for axes, (name, title) in zip(panels, (measured or PANELS).items(), strict=True):
@@ -172,7 +172,7 @@ def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
         else:
             axes.text(0.5, 0.5, "no finite value", ha="center", transform=axes.transAxes)
         dress(axes, title)
-    panels[-1].set_xlabel("round")
+    figure.supxlabel("round", fontsize=10)
     with atomic(path) as file:
         figure.savefig(file, format="png", dpi=150)
     return True
