@@ -351,7 +351,7 @@ def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monk
     shares = [weight / sum(weights) for weight in weights]
     payloads = [from_content(reply.content) for reply in replies]
     expected = jopeq.aggregate(payloads, shares, scheme=SCHEME, like=like)["w"]
-    monkeypatch.setattr(strategies, "decoded_floats", lambda *_: pytest.fail("decoded"))
+    monkeypatch.setattr(strategies, "decode_floats", lambda *_: pytest.fail("decoded"))
     tracemalloc.start()
     averaged, _ = clients.strategy.aggregate_train(1, replies)
     peak = tracemalloc.get_traced_memory()[1]
@@ -374,7 +374,7 @@ def test_another_layout_costs_no_more_than_its_own_pass(flower, monkeypatch):
             reply.content["arrays"] = to_record(EXACT.encode(update))
         return reply
 
-    monkeypatch.setattr(strategies, "decoded_floats", lambda *_: pytest.fail("decoded"))
+    monkeypatch.setattr(strategies, "decode_floats", lambda *_: pytest.fail("decoded"))
     arrays, _ = clients.round(1, start(), swapped)
     for name, frozen_by in (("w", 4), ("b", 3)):
         before = start()[name].numpy()

@@ -88,9 +88,9 @@ def warn_unused(model: Model, frozen: Iterable[str]) -> None:
 def read_metrics(metrics: str | Iterable[str] | Mapping[str, float]) -> Metrics:
     """The metrics that leave a client, from code or from the text of ``jopeq-metrics``.
 
-    >>> declared("num-examples=600, loss")
+    >>> read_metrics("num-examples=600, loss")
     {'num-examples': 600.0, 'loss': None}
-    >>> declared({"num-examples": 600})
+    >>> read_metrics({"num-examples": 600})
     {'num-examples': 600}
     """
     if isinstance(metrics, str):

@@ -20,7 +20,7 @@ from jopeq.secure.shamir import SHARE_BYTES, split
 class Client:
     """One client in one round.
 
-    Call ``keys``, ``shares``, ``receive``, ``masked``, with signed terms ``sign``, and ``open``, in
+    Call ``keys``, ``shares``, ``receive``, ``mask``, with signed terms ``sign``, and ``open``, in
     this order, with the server's messages. A message that the client refuses raises
     ``ProtocolError`` and changes nothing. The client sends one masked vector. It opens once, and
     only if at least ``terms.threshold`` clients survived: of every other client one share, that of

@@ -7,7 +7,7 @@
 Rotation and codebook come from shared randomness: the seed of the payload, or the seed of a
 round that clients and server agree on once (see ``jopeq.sphere.round``). The server knows both.
 
-**Privacy** rests on ``SpherePlan.allowed`` and on one private word alone: the clip, the rotation,
+**Privacy** rests on ``SpherePlan.allow`` and on one private word alone: the clip, the rotation,
 the arithmetic of floats, NaN and the seed cannot break it. Docs: guarantees.md.
 
 **Unbiased.** Given the blocks, the scores t_i = ⟨u_i, x_b⟩/‖x_b‖ are independent and normal,

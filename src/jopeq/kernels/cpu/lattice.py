@@ -38,6 +38,7 @@ from jopeq.kernels.cpu.samples import (
     add_noise,
     finish,
     into_ball,
+    scale_samples,
     words_per_sample,
 )
 from jopeq.lattice.codebook import LatticeCodebook
@@ -360,7 +361,7 @@ def encode_cells(
     for first in range(0, count, per_block):
         here = min(per_block, count - first)
         samples = samples_buffer[: here * size]
-        scale(narrow, wide, first * size, mean, inverse, samples)
+        scale_samples(narrow, wide, first * size, mean, inverse, samples)
         if is_clipped:
             clipped += into_ball(samples, size)
         if law != NO_NOISE:

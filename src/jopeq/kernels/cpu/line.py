@@ -39,6 +39,7 @@ from jopeq.kernels.cpu.samples import (
     finish,
     into_ball,
     scale_and_clip,
+    scale_samples,
     words_per_sample,
 )
 
@@ -74,7 +75,7 @@ def encode_line(
         if is_clipped:
             clipped += scale_and_clip(narrow, wide, first, mean, inverse, samples)
         else:
-            scale(narrow, wide, first, mean, inverse, samples)
+            scale_samples(narrow, wide, first, mean, inverse, samples)
         if law != NO_NOISE:
             mine = slice(per * first, per * (first + size))
             add_noise(
@@ -258,7 +259,7 @@ def encode_grid(
     for first in range(0, count, per_block):
         here = min(per_block, count - first)
         samples = samples_buffer[: here * size]
-        scale(narrow, wide, first * size, mean, inverse, samples)
+        scale_samples(narrow, wide, first * size, mean, inverse, samples)
         clipped += into_ball(samples, size)
         _round_inside(samples, size, grid, finer)
         mine = slice(per * first, per * (first + here))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
 from jopeq.kernels.cpu.measure import CompiledSums, chunk_sums
 from jopeq.kernels.cpu.native import F32, F64, I64, U8, kernel, part, read, splat, vector_at, write
-from jopeq.kernels.cpu.samples import scale
+from jopeq.kernels.cpu.samples import scale_samples
 from jopeq.kernels.recipe import Layers, Share
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import SharedStream
@@ -122,7 +122,7 @@ def _scale(narrow, wide, whole, factor, values):
         for i in range(len(values)):
             values[i] = np.float64(whole[i]) * factor
     else:
-        scale(narrow, wide, 0, 0.0, factor, values)
+        scale_samples(narrow, wide, 0, 0.0, factor, values)
 
 
 def _transform(

@@ -18,7 +18,7 @@ def _scale(entries, mean, inverse, samples):
 
 
 @part
-def scale(narrow, wide, first, mean, inverse, samples):
+def scale_samples(narrow, wide, first, mean, inverse, samples):
     """Entries ``first``… in scaled units, from whichever of the two arrays holds them."""
     last = first + len(samples)
     if len(narrow):
@@ -40,7 +40,7 @@ def _scale_and_clip(entries, mean, inverse, samples):
 
 @part
 def scale_and_clip(narrow, wide, first, mean, inverse, samples):
-    """As ``scaled``, moved into [−1, 1]; how many had to be."""
+    """As ``scale_samples``, moved into [−1, 1]; how many had to be."""
     last = first + len(samples)
     if len(narrow):
         return _scale_and_clip(narrow[first:last], mean, inverse, samples)

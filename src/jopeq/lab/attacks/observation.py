@@ -103,7 +103,7 @@ def _sent(
 def check_labels(labels: torch.Tensor, count: int, classes: int) -> torch.Tensor:
     """``count`` integers from 0 to ``classes`` − 1, as int64, or an error that says what they are.
 
-    >>> checked_labels(torch.tensor([2, 0], dtype=torch.uint8), 2, classes=3)
+    >>> check_labels(torch.tensor([2, 0], dtype=torch.uint8), 2, classes=3)
     tensor([2, 0])
     """
     if not isinstance(labels, torch.Tensor) or labels.shape != (count,):

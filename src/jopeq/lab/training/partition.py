@@ -112,7 +112,7 @@ def give_out(people: int, examples: int, samples: int, seed: int) -> Indices:
 
     Beyond the samples there are, all are given out again in a new order.
 
-    >>> sorted(owned(2, 3, 6, seed=0).ravel().tolist())
+    >>> sorted(give_out(2, 3, 6, seed=0).ravel().tolist())
     [0, 1, 2, 3, 4, 5]
     """
     times = -(-people * examples // samples)
