@@ -33,7 +33,7 @@ def test_what_is_done_is_not_done_again(setting, tmp_path, monkeypatch):
         attacked.extend((config.method, label) for label in schemes)
         return real(gradient_map, images, labels, gradients, schemes, config, progress)
 
-    monkeypatch.setattr(module, "_attacked", watched)
+    monkeypatch.setattr(module, "_attack", watched)
     more = {**SCHEMES, "fine": jopeq.scheme("sdq", rate=8.0)}
     again = compare(*setting, more, METHODS, CONFIG, keep=keep, resume=True)
     assert attacked == [("label", "fine"), *(("adaptive", label) for label in more)]
