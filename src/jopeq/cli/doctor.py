@@ -105,7 +105,7 @@ def _how(name: str, value: Any) -> str:
     if is_statistic(name):
         unit = "factors of e, so it stays positive" if name.endswith(VARIANCES) else "deviations"
         return f"sent as a statistic: in {unit}; clip 1 to start from"
-    return "sent: its own public clip, which follows its updates"
+    return "sent: a public clip follows its updates"
 
 
 def _advice(sizes: Mapping[str, int]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def print_text(*lines: str) -> None:
     """Print lines; one that is wider than the terminal goes on in the next, as far to the right."""
     width = make_console().width
     for line in lines:
-        left = " " * (len(line) - len(line.lstrip()))
+        left = " " * (len(line) - len(line.lstrip(" -")))
         typer.echo(textwrap.fill(line, width, subsequent_indent=left, break_long_words=False))
 
 
