@@ -10,6 +10,7 @@ there is one, on a GPU; or where the arguments say.
 from __future__ import annotations
 
 import copy
+import statistics
 import sys
 import warnings
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from jopeq.torch import clipped_sum
 from timing import best_seconds, cores
 
 CLIP = 1.0
+TURNS = 7  # of both, one after the other: a machine that slows down meanwhile slows both
 
 
 class Attention(nn.Module):
@@ -113,7 +115,8 @@ def compare(device: str) -> None:
             return torch.from_numpy(total.to_numpy())
 
         difference = (by_opacus() - by_jopeq()).abs().max() / CLIP
-        seconds = best_seconds(by_opacus), best_seconds(by_jopeq)
+        turns = [(best_seconds(by_opacus), best_seconds(by_jopeq)) for _ in range(TURNS)]
+        seconds = [statistics.median(times) for times in zip(*turns, strict=True)]
         print(
             f"{name:<30}{seconds[0] * 1e3:10.1f}{seconds[1] * 1e3:10.1f}"
             f"{seconds[0] / seconds[1]:8.2f}{difference:12.1e}"

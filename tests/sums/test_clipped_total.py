@@ -238,3 +238,27 @@ def test_bad_rows_are_refused(rows):
 def test_a_bad_group_is_refused(group):
     with pytest.raises(ValueError, match="group"):
         ClippedTotal(3, 1.0).add(np.zeros((2, 3)), group=group)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 3), (1, 1, 1, 0), (37, 10, 521, 10), (5, 2, 9000, 0)])
+def test_products_are_the_rows_of_a_linear_layer(shape):
+    count, classes, width, more = shape
+    rng = np.random.default_rng(7)
+    sizes = (classes, width, more)
+    parts = [rng.standard_normal((count, size)).astype(np.float32) for size in sizes]
+    if count > 9:
+        parts[0][1, 0], parts[1][2, -1], parts[0][3], parts[2][4, 0] = np.nan, np.inf, 0.0, 1e30
+        parts[0][5] *= 1e-30  # denormal products
+    rows = np.einsum("ic,iw->icw", *parts[:2]).reshape(count, classes * width)
+    rows = np.concatenate((rows, parts[2]), axis=1)
+    exact = ClippedTotal(rows.shape[1], 0.3)
+    kernels.use("off")
+    exact.add(rows)
+    kernels.use("on")
+    kernels.load()
+    try:
+        found = ClippedTotal(rows.shape[1], 0.3).add_products(parts[0], parts[1][:, :], parts[2])
+    finally:
+        kernels.use(None)
+    assert (found.values == exact.values).all()
+    assert found.rows == count

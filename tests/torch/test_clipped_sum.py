@@ -9,6 +9,7 @@ from opacus.grad_sample import GradSampleModule
 from torch import nn
 from torch.nn import functional as F
 
+from jopeq import kernels
 from jopeq.sums import clipped_total
 from jopeq.sums.clipped_total import UNITS, ClippedTotal, to_integers
 from jopeq.torch import clipped_sum, evaluated_sum
@@ -180,14 +181,20 @@ def test_bad_records_count_as_zeros(name, loss, recwarn, caplog):
     assert "3 of the 12 records" in caplog.text
 
 
+@pytest.mark.parametrize("mode", ["off", "on"])
 @pytest.mark.parametrize("name", ["head", "cnn"])
 @pytest.mark.parametrize("group", [None, 3])
-def test_padding_is_the_work_of_records(name, group, monkeypatch):
+def test_padding_is_the_work_of_records(name, group, mode, monkeypatch):
     model, inputs, labels = make(name)
-    added, add_up = [], clipped_total.add_up
+    added, add_up, add_products = [], clipped_total.add_up, kernels.add_products
     monkeypatch.setattr(
         clipped_total, "add_up", lambda rows, *rest: (added.append(len(rows)), add_up(rows, *rest))
     )
+    monkeypatch.setattr(
+        kernels, "add_products",
+        lambda parts, *rest: (added.append(len(parts[0])), add_products(parts, *rest)),
+    )  # fmt: skip
+    kernels.use(mode)
     work = set()
     for count in (0, 1, 12, 37):
         mine = (model, F.cross_entropy, inputs[:count], labels[:count], CLIP)
@@ -198,6 +205,7 @@ def test_padding_is_the_work_of_records(name, group, monkeypatch):
         plain = clipped_sum(*mine, group=owners, chunk=8)
         assert (padded.values == plain.values).all()
         assert padded.rows == plain.rows == count
+    kernels.use(None)
     assert work == {40}
 
 

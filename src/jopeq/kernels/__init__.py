@@ -12,7 +12,7 @@ This module is the door for other rooms. They import from here:
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measure``: the scales of an update, on whichever path;
 - ``rotate_entries``, ``rotate``, ``unrotate``, ``chunk_sums``, ``draw_share``,
-  ``add_clipped``: the steps of private sums;
+  ``add_clipped``, ``add_products``: the steps of private sums;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``rotate_rows``, ``unrotate_row``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_loaded`` has answered True;
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from jopeq.kernels.cpu.measure import chunk_sums
     from jopeq.kernels.cpu.rotation import rotate, rotate_entries, unrotate
     from jopeq.kernels.cpu.share import draw_share
-    from jopeq.kernels.cpu.totals import add_clipped
+    from jopeq.kernels.cpu.totals import add_clipped, add_products
     from jopeq.kernels.device import DeviceEntries
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "add_bodies",
     "add_clipped",
     "add_codewords",
+    "add_products",
     "are_loaded",
     "body_bytes",
     "chunk_sums",
@@ -88,7 +89,7 @@ _LAZY = {
     ),
     **dict.fromkeys(("rotate", "unrotate", "rotate_entries"), "rotation"),
     "draw_share": "share",
-    "add_clipped": "totals",
+    **dict.fromkeys(("add_clipped", "add_products"), "totals"),
 }
 
 _mode: str | None = None

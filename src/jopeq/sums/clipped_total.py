@@ -119,6 +119,16 @@ class ClippedTotal:
             self._add(sums)
         return self
 
+    def add_products(self, slopes: Any, features: Any, bias: Any) -> ClippedTotal:
+        """Add the rows of a linear layer, slopes ⊗ features and then the bias, without making them.
+
+        Arrays of float32, one row a record; only where ``kernels.are_loaded``.
+        """
+        self._count(len(slopes))
+        if len(slopes):
+            kernels.add_products((slopes, features, bias), self.clip, _SHRUNK, self._values)
+        return self
+
     def merge(self, other: ClippedTotal) -> ClippedTotal:
         """Add another total of the same dimension and clip, of other rows."""
         mine, theirs = (self.dimension, self.clip), (other.dimension, other.clip)

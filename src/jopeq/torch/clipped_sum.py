@@ -40,7 +40,7 @@ features, bias): the products of slopes and features, then the bias, make a row.
 _ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
 _RECORDED = 3  # chunks from which a CUDA graph pays
 _LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
-_HOST_PIECE, _DEVICE_PIECE = 1 << 22, 1 << 26  # entries of a linear layer's rows made at a time
+_HOST_PIECE, _DEVICE_PIECE = 1 << 21, 1 << 26  # entries of a linear layer's rows made at a time
 _LINE = 64  # bytes
 _JUMP = 1e-6  # of outputs within which an answer is neither right nor wrong
 
@@ -114,10 +114,10 @@ def clipped_sum(
         chunks = _chunks(records, order, size, device, count)
         pieces = _pieces(compute, chunks, spare, ids is not None, is_recorded)
         if ids is None:
-            for rows in pieces:
-                total.add(rows)
+            for piece in pieces:
+                _add(total, piece)
         else:
-            _add_groups(total, ids, pieces)
+            _add_groups(total, ids, (rows for (rows,) in pieces))
     return total
 
 
@@ -188,7 +188,7 @@ def evaluated_sum(
     device = next((one.device for one in state.values()), records[0].device)
     chunks = _chunks((weights, *map(_widen, records)), None, size, device, padded or 0)
     with torch.no_grad(), _in_small_steps():
-        rows = list(_pieces(lambda chunk: (vmap(row)(*chunk),), chunks, spare, True))
+        rows = [one for (one,) in _pieces(lambda chunk: (vmap(row)(*chunk),), chunks, spare, True)]
     return total.add(torch.cat(rows), ids) if rows else total
 
 
@@ -237,7 +237,7 @@ def _linear(
     weight: Tensor,
     bias: Tensor | None = None,
 ) -> Tensor:
-    if input.device.type != "cpu" or weight.dim() != 2:
+    if input.device.type != "cpu" or weight.dim() != 2 or not any(_missing(weight)):
         return functional.linear(input, weight, bias)
     classes, width = _missing(weight)
     filled = functional.pad(weight, (0, width, 0, classes))
@@ -420,12 +420,13 @@ def _pieces(
     spare: ClippedTotal | None,
     is_grouped: bool,
     is_recorded: bool = False,
-) -> Iterator[Tensor]:
-    """The rows of all records, in order; a piece is overwritten by the next.
+) -> Iterator[Rows]:
+    """The gradients of all records, in order, as rows where ``_add`` needs them; a piece is
+    overwritten by the next.
 
-    Rows that fill up a chunk go to a total that nobody reads, if there is one: the same work.
+    What fills up a chunk goes to a total that nobody reads, if there is one: the same work.
     """
-    lasts = list[Tensor]()
+    lasts, kept = list[Tensor](), list[Tensor]()
     for count, chunk in chunks:
         if is_recorded:
             compute, is_recorded = _record(compute, chunk), False
@@ -433,15 +434,15 @@ def _pieces(
         lasts.append(found[0][:count, -1].clone())  # without a finite loss it is not finite
         if spare is None:
             found = tuple(part[:count] for part in found)
-        left = count
-        for rows in [found[0]] if len(found) == 1 else _outer(*found):
-            here = min(left, len(rows))
+        left, is_whole = count, len(found) == 1 or (not is_grouped and _can_multiply(found))
+        for piece in [found] if is_whole else _outer(found, kept):
+            here = min(left, len(piece[0]))
             left -= here
             if spare is not None:
-                others = spare.rows + np.arange(len(rows) - here) if is_grouped else None
-                spare.add(rows[here:], others)
+                rest = tuple(part[here:] for part in piece)
+                _add(spare, rest, spare.rows + np.arange(len(rest[0])) if is_grouped else None)
             if here:
-                yield rows[:here]
+                yield tuple(part[:here] for part in piece)
     bad = int((~torch.isfinite(torch.cat(lasts))).sum()) if lasts else 0
     if bad:
         told = "%d of the %d records in this sample have no finite loss and count as zeros"
@@ -514,20 +515,40 @@ def _settle(compute: Callable[[Rows], Rows], chunk: Rows, some: slice, found: Ro
         into[some] = part[some]
 
 
-def _outer(slopes: Tensor, features: Tensor, bias: Tensor) -> Iterator[Tensor]:
-    """The rows of a linear layer, some at a time: all of a chunk could be too many for a cache."""
+def _can_multiply(found: Rows) -> bool:
+    """Whether compiled loops make the rows of a linear layer."""
+    are_narrow = all(one.device.type == "cpu" and one.dtype == torch.float32 for one in found)
+    return are_narrow and kernels.are_loaded()
+
+
+def _add(total: ClippedTotal, piece: Rows, group: Any = None) -> None:
+    """Add rows, or what they are the products of."""
+    if len(piece) == 1:
+        total.add(piece[0], group)
+    else:
+        total.add_products(*(one.detach().numpy() for one in piece))
+
+
+def _outer(products: Rows, kept: list[Tensor]) -> Iterator[Rows]:
+    """The rows of a linear layer, some at a time: all of a chunk could be too many for a cache.
+
+    ``kept`` holds their memory from chunk to chunk.
+    """
+    slopes, features, bias = products
     classes, width = slopes.shape[1], features.shape[1]
     dimension = classes * width + bias.shape[1]
     entries = _HOST_PIECE if slopes.device.type == "cpu" else _DEVICE_PIECE
-    step = min(len(slopes), max(1, entries // dimension))
-    rows = slopes.new_empty(step, dimension)
+    step = max(1, min(len(slopes), entries // dimension))
+    if not kept or len(kept[0]) < step:
+        kept[:] = [slopes.new_empty(step, dimension)]
+    (rows,) = kept
     for first in range(0, len(slopes), step):
         some = slice(first, first + step)
         piece = rows[: len(slopes[some])]
         weights = piece[:, : classes * width].view(-1, classes, width)
         torch.mul(slopes[some, :, None], features[some, None, :], out=weights)
         piece[:, classes * width :] = bias[some]
-        yield piece
+        yield (piece,)
 
 
 def _add_groups(total: ClippedTotal, ids: Any, pieces: Iterator[Tensor]) -> None:

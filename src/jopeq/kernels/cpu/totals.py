@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -70,18 +71,57 @@ def _add_rows(narrow, wide, dimension, clip, shrunk, total):
             _add_clipped(row, zeros, clip, shrunk, lanes, total)
 
 
-def add_clipped(rows: NDArray[Any], clip: float, shrunk: float, total: NDArray[np.int64]) -> None:
-    """Add the integers of float32 or float64 rows, which lie side by side, to ``total``."""
-    count, dimension = rows.shape
-    flat = rows.reshape(-1)
-    narrow, wide = (flat, _WIDE) if rows.dtype.char == "f" else (_NARROW, flat)
+@kernel(read(F32), read(F32), read(F32), I64, F64, F64, write(I64))
+def _add_products(slopes, features, bias, count, clip, shrunk, total):
+    classes, width, more = len(slopes) // count, len(features) // count, len(bias) // count
+    row, lanes = np.empty(classes * width + more, dtype=np.float32), np.empty(LANES)
+    none = np.zeros_like(row)
+    for i in range(count):
+        mine = features[i * width : (i + 1) * width]
+        for one in range(classes):
+            slope = slopes[i * classes + one]
+            for j in range(width):
+                row[one * width + j] = slope * mine[j]
+        row[classes * width :] = bias[i * more : (i + 1) * more]
+        _add_clipped(row, none, clip, shrunk, lanes, total)
+
+
+def _in_parts(
+    count: int, total: NDArray[np.int64], add: Callable[[slice, NDArray[np.int64]], None]
+) -> None:
+    """Add some of ``count`` rows to a total in each thread, and then the totals."""
 
     def work(begin: int, end: int) -> NDArray[np.int64]:
         mine = total if begin == 0 else np.zeros_like(total)
-        some = slice(begin * dimension, end * dimension)
-        _add_rows(narrow[some], wide[some], dimension, clip, shrunk, mine)
+        add(slice(begin, end), mine)
         return mine
 
     parts = 1 + _MEMORY // total.nbytes
-    for other in in_threads(work, count, -(-count // parts), dimension)[1:]:
+    for other in in_threads(work, count, -(-count // parts), len(total))[1:]:
         total += other
+
+
+def add_clipped(rows: NDArray[Any], clip: float, shrunk: float, total: NDArray[np.int64]) -> None:
+    """Add the integers of float32 or float64 rows, which lie side by side, to ``total``."""
+
+    def add(some: slice, mine: NDArray[np.int64]) -> None:
+        flat = rows[some].reshape(-1)
+        narrow, wide = (flat, _WIDE) if rows.dtype.char == "f" else (_NARROW, flat)
+        _add_rows(narrow, wide, len(mine), clip, shrunk, mine)
+
+    _in_parts(len(rows), total, add)
+
+
+def add_products(
+    products: tuple[NDArray[np.float32], ...],
+    clip: float,
+    shrunk: float,
+    total: NDArray[np.int64],
+) -> None:
+    """As ``add_clipped`` of the rows slopes ⊗ features, then bias, which are made one at a time."""
+
+    def add(some: slice, mine: NDArray[np.int64]) -> None:
+        parts = [np.ascontiguousarray(one[some]).reshape(-1) for one in products]
+        _add_products(*parts, some.stop - some.start, clip, shrunk, mine)
+
+    _in_parts(len(products[0]), total, add)
