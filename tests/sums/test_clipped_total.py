@@ -262,3 +262,15 @@ def test_products_are_the_rows_of_a_linear_layer(shape):
         kernels.use(None)
     assert (found.values == exact.values).all()
     assert found.rows == count
+
+
+@pytest.mark.parametrize(
+    ("shapes", "kind"),
+    [(((3, 2), (3, 4), (3, 3)), "f4"), (((3, 2), (2, 4), (3, 2)), "f4"),
+     (((3,), (3, 4), (3, 2)), "f4"), (((3, 2), (3, 4), (3, 2)), "f8")],
+)  # fmt: skip
+def test_products_that_are_no_rows_of_this_total_are_refused(shapes, kind):
+    total = ClippedTotal(10, 1.0)
+    with pytest.raises(UpdateError, match="slopes"):
+        total.add_products(*(np.ones(shape, dtype=kind) for shape in shapes))
+    assert total.rows == 0

@@ -143,9 +143,11 @@ def _draw(
     group = np.asarray(rest[0]) if rest else None
     places = records_of_patients(count, group, rows_each)
     most = cap or scheme.cap or scheme.records
-    if not 1 <= len(places) <= most:
-        # a refusal, or leaving records out, would show one record more than a larger sample does
-        log(ERROR, "records: there are %d, and ε holds for 1 to cap=%d: mend it", len(places), most)
+    if len(places) > most:  # a refusal would tell the server; leaving some out moves others in
+        told = "records: there are %d and cap=%d, so that ε does not hold: raise cap on both ends"
+        log(ERROR, told, len(places), most)
+    elif not len(places):
+        log(ERROR, "records: this hospital has none, and its share is noise alone")
     is_drawn = draw_records(len(places), scheme.sampling, PrivateStream())
     drawn = cut(np.flatnonzero(is_drawn), scheme.capacity(cap))
     chosen = places[drawn]

@@ -124,6 +124,14 @@ class ClippedTotal:
 
         Arrays of float32, one row a record; only where ``kernels.are_loaded``.
         """
+        shapes = [np.shape(one) for one in (slopes, features, bias)]
+        counts, sizes = zip(*shapes, strict=True) if {2} == set(map(len, shapes)) else ((), ())
+        fits = sizes and sizes[0] * sizes[1] + sizes[2] == self.dimension and len(set(counts)) == 1
+        if not fits or any(one.dtype != np.float32 for one in (slopes, features, bias)):
+            raise UpdateError(
+                f"slopes, features and bias must be float32 (m, k), (m, w), (m, e) with k·w + e = "
+                f"{self.dimension}, got shapes {shapes}: one row a record"
+            )
         self._count(len(slopes))
         if len(slopes):
             kernels.add_products((slopes, features, bias), self.clip, _SHRUNK, self._values)

@@ -46,7 +46,7 @@ _MARGIN = 2.0**-9  # of ε: two machines may find different last digits
 _KAPPA = 2.0**-11  # of ε, for all κ: ``least_sigmas`` keeps to it
 _RARE = 2.0**-10  # of δ, for distances beyond the bound; as much for samples that are cut
 _TABLES = (2.0**-6, 2.0**-3, 2.0**-1)  # of δ, for the tables: the first that is enough
-_NEAR = 2.0**-6  # of the own multiplier: another end's may differ by as much
+_NEAR = 2.0**-6  # of the own multiplier: a plan's may differ by as much
 _AIMED = 1.05  # of the central Gaussian's error
 _WRAPPED, _MOST_WRAPPED = 0.05, 0.5  # of the noise, as in ``sum_plan``
 _SPREAD = 6.0  # standard deviations by which a sample may exceed the expected batch
@@ -415,10 +415,7 @@ def epsilon_left(scheme: RecordSum, dimension: int, honest: int) -> float:
 @lru_cache(maxsize=256)
 @portable_decimals
 def settle(scheme: RecordSum, integers: tuple[int | float, ...]) -> RecordPlan:
-    """The plan of these integers, which may come from the other end; refused unless (ε, δ) holds.
-
-    A hospital rests on this and on nothing that another computed.
-    """
+    """The plan of these integers; refused unless (ε, δ) holds. A hospital rests on this alone."""
     dimension, clients, bits, sigma64, bound = map(int, integers[:5])
     multiplier, tables = float(integers[5]), tables_of(scheme, dimension)
     honest, own = scheme.honest_of(clients), _multiplier(scheme, tables)
