@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from tests.secure.circles import Circle
 
 from jopeq.circle import Client, Server, Terms
 from jopeq.errors import ProtocolError
+from tests.circle.circles import Circle
 
 STEPS = ("keys", "shares", "masked", "sign", "open")
 

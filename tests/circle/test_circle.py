@@ -19,7 +19,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.secure.circles import (
+
+from jopeq.circle import CircleServer, CircleTerms, circle_client, looks_uniform, read_audit
+from jopeq.circle.masks import unpack
+from jopeq.errors import BudgetSpentError, ProtocolError, TooFewClientsError
+from tests.circle.circles import (
     CONTENT,
     ENTRY,
     HEAD,
@@ -30,10 +34,6 @@ from tests.secure.circles import (
     opened,
     parts_of,
 )
-
-from jopeq.circle import CircleServer, CircleTerms, circle_client, looks_uniform, read_audit
-from jopeq.circle.masks import unpack
-from jopeq.errors import BudgetSpentError, ProtocolError, TooFewClientsError
 
 # Sums
 

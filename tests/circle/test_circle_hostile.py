@@ -10,7 +10,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.secure.circles import (
+
+from jopeq.circle import CircleServer, Plan, digest
+from jopeq.circle.circle import Entry, Kind, reply_statement
+from jopeq.circle.masks import unpack
+from jopeq.errors import ProtocolError, TooFewClientsError
+from tests.circle.circles import (
     CONTENT,
     HEAD,
     PROTOCOLS,
@@ -22,11 +27,6 @@ from tests.secure.circles import (
     opened,
     parts_of,
 )
-
-from jopeq.circle import CircleServer, Plan, digest
-from jopeq.circle.circle import Entry, Kind, reply_statement
-from jopeq.circle.masks import unpack
-from jopeq.errors import ProtocolError, TooFewClientsError
 
 # Hostile servers
 

@@ -360,7 +360,7 @@ def test_few_bits_hold_a_short_mean_and_the_plan_says_what_wrapping_costs():
     plan = scheme.plan(7850)
     assert 1.2 < plan.price < 1.35
     assert plan.epsilon <= 4.0
-    assert '"signal":0.3' in scheme.spec
+    assert '"largest_mean":0.3' in scheme.spec
     rng = np.random.default_rng(6)
     update = rng.standard_normal(7850)
     update *= 0.3 / np.linalg.norm(update)
