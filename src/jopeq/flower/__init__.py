@@ -5,7 +5,7 @@ Two lines turn a Flower app into one whose updates are compressed and private::
     app = ClientApp(mods=[JoPEQMod(scheme)])            # client_app.py
     strategy = JoPEQStrategy(FedAvg(), scheme)          # server_app.py
 
-``JoPEQSumMod`` and ``JoPEQSumStrategy`` do the same for a secure sum (``jopeq.SecureSum``), of
+``JoPEQSumMod`` and ``JoPEQSumStrategy`` do the same for a secure sum (``jopeq.ClientSum``), of
 which the server learns the mean alone. ``record_client`` and ``RecordStrategy`` train a PyTorch
 model on hospitals' records (``jopeq.RecordSum``); ``RecordMod`` is for apps of your own.
 ``survey_client`` and ``ask`` answer questions about the records (``jopeq.statistics.Survey``).

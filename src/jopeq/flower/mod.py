@@ -227,7 +227,7 @@ def _prepare(msg: Message, context: Context, settings: Settings, budget: Budget 
         raise RefusedError("too-many-entries")
     if budget is not None:
         with refusing("budget"), budget.opened(state=context.state) as ledger:
-            ledger.charge_update(scheme, task.sizes)
+            ledger.charge(scheme, task.sizes)
     return task
 
 

@@ -121,7 +121,7 @@ def check_scheme(scheme: RecordSum, unsigned: bool) -> None:
     """``ValueError`` for no ``RecordSum``, and for a threshold that protects nobody."""
     if not isinstance(scheme, RecordSum):
         raise ValueError(
-            f"scheme must be a RecordSum, got {scheme!r}: a SecureSum goes with JoPEQSumMod, other "
+            f"scheme must be a RecordSum, got {scheme!r}: a ClientSum goes with JoPEQSumMod, other "
             "schemes with JoPEQMod"
         )
     Task(scheme, 1, "").terms(unsigned=unsigned)
@@ -483,7 +483,7 @@ class _Files:
         task = self._task
         with self._budget.opened(self._state) as ledger:
             ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
-            ledger.participate(task.scheme, task.dimension, run=task.name, ahead=ahead)
+            ledger.charge(task.scheme, task.dimension, run=task.name, ahead=ahead)
         spent = ledger.spent.epsilon
         told = "RecordMod: round %d, attempt %d: ε = %.4g of %g is spent for every record"
         log(INFO, told, attempt.round, attempt.attempt, spent, ledger.budget)

@@ -41,7 +41,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, Scheme):
             raise ValueError(
-                f"scheme must be made by jopeq.scheme(...), got {self.scheme!r}: a SecureSum goes "
+                f"scheme must be made by jopeq.scheme(...), got {self.scheme!r}: a ClientSum goes "
                 "with JoPEQSumMod and JoPEQSumStrategy"
             )
 

@@ -26,29 +26,29 @@ from jopeq.flower.budget import Budget, refuse_budget
 from jopeq.flower.mod import ClientAppCallable, app_content, is_train, other_reply
 from jopeq.flower.refusals import RefusedError, refusing
 from jopeq.flower.settings import frozen_names, matches, read, warn_unused
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
 
 RECORD = "jopeq-sum"
 """Key of the config record that carries a message of ``jopeq.circle`` either way."""
 
 
-def check_scheme(scheme: SecureSum) -> None:
+def check_scheme(scheme: ClientSum) -> None:
     """``ValueError`` for no secure sum, and for a threshold that protects nobody."""
-    if not isinstance(scheme, SecureSum):
+    if not isinstance(scheme, ClientSum):
         raise ValueError(
-            f"scheme must be a SecureSum, got {scheme!r}: other schemes go with JoPEQMod and "
+            f"scheme must be a ClientSum, got {scheme!r}: other schemes go with JoPEQMod and "
             "JoPEQStrategy"
         )
     _terms(scheme, spec="", bits=1, length=1)
 
 
-def terms_of(scheme: SecureSum, dimension: int, *, is_signed: bool) -> Terms:
+def terms_of(scheme: ClientSum, dimension: int, *, is_signed: bool) -> Terms:
     """The terms of a new round of updates of this dimension."""
     plan, spec = scheme.plan(dimension), scheme.spec_for(dimension)
     return _terms(scheme, spec=spec, bits=plan.bits, length=plan.kept, is_signed=is_signed)
 
 
-def _terms(scheme: SecureSum, **rest: Any) -> Terms:
+def _terms(scheme: ClientSum, **rest: Any) -> Terms:
     counts = {name: getattr(scheme, name) for name in ("clients", "threshold", "colluding")}
     return Terms(**counts, **rest)
 
@@ -103,14 +103,14 @@ class JoPEQSumMod:
     that fails or exits sends a masked share of 0. Metrics and configs stay on the client. Replies
     to other messages (evaluate, query) lose their arrays.
 
-    The ledger's file counts the rounds and allows ``scheme.participations``. The secrets of a round
+    The ledger's file counts the rounds and allows ``scheme.rounds``. The secrets of a round
     are kept in a file beside the ledger, under the ledger's lock, and removed when the client
     opens: a SuperNode may answer many messages at once, each in a process of its own and with a
     copy of Flower's state, and a server could make two copies open two lists of survivors.
 
     Parameters
     ----------
-    scheme : SecureSum
+    scheme : ClientSum
         The client's own; a server that offers another is refused.
     ledger : Optional[path] (default: None)
         The ledger's file, made once by ``jopeq ledger init --budget ε --delta δ`` with the scheme's
@@ -132,7 +132,7 @@ class JoPEQSumMod:
 
     def __init__(
         self,
-        scheme: SecureSum,
+        scheme: ClientSum,
         *,
         ledger: str | os.PathLike[str] | None = None,
         frozen: Iterable[str] = (),
@@ -279,7 +279,7 @@ def _answer(kind: int, data: bytes, files: _Files, identity: dict[str, Any]) -> 
 class _Files:
     """A client's ledger, and beside it the secrets of the round it takes part in."""
 
-    def __init__(self, scheme: SecureSum, path: Any, context: Context) -> None:
+    def __init__(self, scheme: ClientSum, path: Any, context: Context) -> None:
         refuse_budget(read(context.node_config))
         cost = scheme.guarantee
         self._scheme, self._node, self._state = scheme, context.node_id, context.state
@@ -297,7 +297,7 @@ class _Files:
     def spend(self, dimension: int, *, is_real: bool) -> None:
         """Count a round in the ledger's file; raises if there is none left."""
         ledger = self._budget.open(self._state)
-        ledger.participate(self._scheme, dimension)
+        ledger.charge(self._scheme, dimension)
         if is_real:
             self._budget.keep(ledger, self._state)
 

@@ -28,7 +28,7 @@ from jopeq.flower.wrapper import (
     prepare_kernels,
     with_types,
 )
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
 
 _NAMES = (
     *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan", "QFedAvg", "FedXgbBagging"),
@@ -59,7 +59,7 @@ class JoPEQSumStrategy(Wrapper):
     ----------
     inner : Strategy
         Samples the clients, and turns the mean into the next model.
-    scheme : SecureSum
+    scheme : ClientSum
         The clients' own, or they refuse.
     timeout : float (default: 3600.0)
         Seconds that each step but training waits for replies; training waits as long as ``start``
@@ -78,7 +78,7 @@ class JoPEQSumStrategy(Wrapper):
     def __init__(
         self,
         inner: Strategy,
-        scheme: SecureSum,
+        scheme: ClientSum,
         *,
         timeout: float = 3600.0,
         frozen: Iterable[str] = (),
@@ -116,15 +116,15 @@ class JoPEQSumStrategy(Wrapper):
                 "which waits for nodes, or lower threshold"
             )
         done = sum(bool(report.entries) for report in self.reports)
-        if done + rounds > scheme.participations:
+        if done + rounds > scheme.rounds:
             log(
                 WARNING,
-                "JoPEQSumStrategy: %d rounds are asked for%s and participations=%d: a client takes "
+                "JoPEQSumStrategy: %d rounds are asked for%s and rounds=%d: a client takes "
                 "part in no more, and the run ends when fewer than %d clients are left. For more "
-                "rounds give both ends a scheme with more participations",
+                "rounds give both ends a scheme with more rounds",
                 rounds,
                 f" after {done}" if done else "",
-                scheme.participations,
+                scheme.rounds,
                 scheme.threshold,
             )
         warn_unused(Model(RecordDict({"arrays": arrays})), self._frozen)

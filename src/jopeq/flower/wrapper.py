@@ -22,7 +22,7 @@ from jopeq.flower.arrays import Model, is_float
 from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.screening import bad_metrics, chain, drop_uneven_lists
 from jopeq.schemes.base import Scheme
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
 
 _STATE_FORMAT = 3
 _OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
@@ -101,7 +101,7 @@ class Wrapper(Strategy):
     the scheme; ``threshold`` is the fewest clients that a round can do with.
     """
 
-    def __init__(self, inner: Strategy, mechanism: Scheme | SecureSum, threshold: int = 0) -> None:
+    def __init__(self, inner: Strategy, mechanism: Scheme | ClientSum, threshold: int = 0) -> None:
         if not isinstance(inner, Strategy):
             raise TypeError(
                 f"inner must be a strategy of flwr.serverapp.strategy, got {type(inner)!r}: those "
@@ -133,7 +133,7 @@ class Wrapper(Strategy):
         dimension = sum(model.floats[name].size for name in self.list_sent(model))
         if not dimension:
             return
-        if isinstance(scheme, SecureSum):
+        if isinstance(scheme, ClientSum):
             plan = scheme.plan(dimension)
             bits = f"{plan.kept:,} kept at {plan.bits} bits"
         else:
