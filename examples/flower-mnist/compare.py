@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from dp_accounting import get_epsilon_gaussian
 from flower_mnist import client_app, task
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -26,7 +27,6 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import jopeq
 from jopeq.flower import JoPEQMod, JoPEQStrategy
-from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import digits_up
 
 CONFIG = {"local-steps": 100, "batch-size": 16, "learning-rate": 0.1, "momentum": 0.5}
@@ -54,7 +54,7 @@ def ways(parameters: int, rounds: int) -> Iterator[Way]:
     for epsilon in (4.0, 100.0):
         sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon  # LocalDpMod's, for norm 1
         # any two updates of norm at most 1 are up to 2 apart
-        exact = gaussian_epsilon(2.0 / sigma, DELTA)
+        exact = get_epsilon_gaussian(sigma / 2.0, DELTA)
         yield Way(
             f"LocalDpMod, clipping_norm=1, sensitivity=1, epsilon={epsilon:g}",
             [LocalDpMod(1.0, 1.0, epsilon, DELTA)],

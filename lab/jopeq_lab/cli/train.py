@@ -39,8 +39,8 @@ from jopeq.cli.output import (
 from jopeq.privacy.guarantee import count_of
 from jopeq.registry import SCHEMES
 from jopeq.registry import scheme as make_scheme
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 from jopeq_lab.cli.run_file import read_run_file, settings_of
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _scheme(context: typer.Context) -> Any:
         from jopeq_lab.training.cohorts import Central
 
         return build(Central, name, **given)
-    if is_people and name == SecureSum.name:  # a cohort sets both anew, in proportion
+    if is_people and name == ClientSum.name:  # a cohort sets both anew, in proportion
         return build(partial(make_scheme, name, clients=2, threshold=2), name, **given)
     return build_scheme(name, **given)
 

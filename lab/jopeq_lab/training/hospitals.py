@@ -155,7 +155,7 @@ class Hospitals:
     def _summed_mean(self, plan: RecordPlan) -> Array:
         """The mean of real shares: drawn, clipped, added up, rounded, summed mod 2^bits."""
         scheme, seed = self._config.sums, os.urandom(SEED_BYTES)
-        total = np.zeros(plan.kept, dtype=np.int64)
+        total = np.zeros(plan.dimension, dtype=np.int64)
         for part, cap in zip(self.parts, self._caps, strict=True):
             most = scheme.capacity(cap)
             drawn = cut(np.flatnonzero(scheme.sample(len(part))), most)

@@ -296,7 +296,7 @@ class CircleServer:
 def looks_uniform(total: Ring, bits: int) -> bool:
     """Whether the spread of a total is that of uniform integers mod 2^bits.
 
-    A sum that its plan holds spreads over a part of the ring: ``SecureSum`` plans for at most a
+    A sum that its plan holds spreads over a part of the ring: ``ClientSum`` plans for at most a
     fifth of the uniform variance. The line is drawn at three fifths.
 
     >>> looks_uniform(np.arange(256), 8), looks_uniform(np.arange(-50, 50) % 256, 8)

@@ -13,7 +13,8 @@ import typer
 from jopeq.cli.output import with_flags
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_sum import RecordSum
 
 Made = TypeVar("Made")
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -99,10 +100,9 @@ def with_usual(given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, 
 
 def build_scheme(name: str, parameter: list[str] | None = None, **parameters: Any) -> Scheme:
     """As ``build_any``, for commands that code payloads."""
-    if name == SecureSum.name:
+    if name in (ClientSum.name, RecordSum.name):
         raise typer.BadParameter(
-            "scheme 'sum' makes shares, not payloads: see jopeq train --people, jopeq audit, and "
-            "jopeq plan"
+            f"scheme {name!r} makes shares, not payloads: see jopeq plan and jopeq audit"
         )
     built: Scheme = build_any(name, parameter, **parameters)
     return built

@@ -8,17 +8,12 @@ import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from flwr.app import MetricRecord, RecordDict
-from flwr.common.logger import log
 
-from jopeq.circle.circle import fingerprint
-from jopeq.errors import ProtocolError
 from jopeq.files import check_own_file
 from jopeq.ledger import Ledger
 

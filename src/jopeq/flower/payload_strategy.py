@@ -356,6 +356,7 @@ def _others(content: RecordDict, model: Model) -> dict[str, Any]:
 
 # The mean of a round, for strategies that average: added up without decoding any update whole
 
+
 class Mean(NamedTuple):
     """Σ share·update of a round, by name. An array that a client does not name did not change."""
 

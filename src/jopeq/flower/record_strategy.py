@@ -45,9 +45,9 @@ class RecordStrategy(Strategy):
     """Trains a PyTorch model on the records of hospitals, of which it learns noisy sums alone.
 
     A round is one message to each hospital and back; hospitals that are new, or were away, are
-    asked for their keys at the same time. If a hospital does not answer, the others are asked again (an
-    attempt more in every ledger). While there are too few hospitals the round waits, ``timeout`` of
-    ``start`` at most. The optimizer steps with the mean of the records' clipped gradients.
+    asked for their keys at the same time. If a hospital does not answer, the others are asked again
+    (an attempt more in every ledger). While there are too few hospitals the round waits,
+    ``timeout`` of ``start`` at most. The optimizer steps with the mean of the clipped gradients.
 
     Hospitals may join and leave between rounds. When too few can pay for another round, ``start``
     returns the model. Plan a few more ``rounds`` in the scheme than the run will have: every

@@ -137,7 +137,9 @@ class Rounds:
         answered = {reply.metadata.src_node_id for reply in replies}
         for node in sorted(set(asked) - answered):
             self.report.missing.append(node)
-            self.warn("left out of round %d: node %d did not answer", self.report.server_round, node)
+            self.warn(
+                "left out of round %d: node %d did not answer", self.report.server_round, node
+            )
 
     def read(self, reply: Message, node: int | None = None) -> bool:
         """Whether a reply has content; an error is written down.

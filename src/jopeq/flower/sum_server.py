@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from logging import INFO, WARNING
+from logging import INFO
 from random import SystemRandom
 from typing import Any
 
@@ -22,7 +22,7 @@ from jopeq.errors import ProtocolError, TooFewClientsError
 from jopeq.flower.arrays import array_bytes
 from jopeq.flower.node import read_trusted
 from jopeq.flower.refusals import Failure
-from jopeq.flower.report import SPENT, Rounds, RoundReport
+from jopeq.flower.report import SPENT, RoundReport, Rounds
 from jopeq.flower.tasks import RECORD, Task, digest_content
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import RecordRounds, epsilon_of

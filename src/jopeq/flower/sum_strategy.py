@@ -106,9 +106,7 @@ class SumStrategy(Wrapper):
     def error_of(self, dimension: int, clients: int) -> tuple[str, Any]:
         """Bits of an entry, and the error of a sum of as many clients as there may be."""
         bits, server = self.scheme.plan(dimension).bits, self._serve(dimension)
-        return f"{bits} bits each, {server.describe()}", mean_error(
-            self.scheme, dimension, clients
-        )
+        return f"{bits} bits each, {server.describe()}", mean_error(self.scheme, dimension, clients)
 
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
         """Compare the rounds with the scheme's, then log what to expect."""

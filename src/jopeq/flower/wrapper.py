@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from jopeq import kernels
-from jopeq.analysis.learning import judge, mean_error
+from jopeq.analysis.learning import judge
 from jopeq.flower.arrays import Model, array_bytes, is_float
 from jopeq.flower.report import RoundFailedError, RoundReport, Rounds
 from jopeq.flower.screening import (

@@ -15,7 +15,6 @@ one record, and a record could move them by more than its clip. Proof: docs/guar
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -44,6 +43,7 @@ from jopeq.sums.record_plan import (
     tables_of,
     tau_of,
 )
+from jopeq.sums.record_proposal import ROUNDS, Proposal, fit_rounds
 from jopeq.sums.record_sample import RowsOf, cut, draw_records, records_of_patients, total_of
 from jopeq.sums.shares import (
     MAX_ENTRIES,
@@ -122,10 +122,10 @@ class RecordSum:
     evaluations : int, default 0
         How many sums a hospital takes part in beside the rounds: ``evaluation`` is their scheme.
         One ε covers both, and each costs as much as a round.
-    dropouts : {"repeat", "ready", "recover"}
-        What happens if a hospital is missing. "repeat" and "ready": a sum opens only if its whole
-        named cohort answered, all of whose noise counts. "recover": sums of ``threshold``
-        hospitals open, so that many must carry the noise.
+    dropouts : {"repeat", "recover"}
+        What happens if a hospital is missing. "repeat": a sum opens only if its whole named cohort
+        answered, all of whose noise counts. "recover": sums of ``threshold`` hospitals open, so
+        that many must carry the noise.
     """
 
     name: ClassVar[str] = "records"
@@ -144,7 +144,7 @@ class RecordSum:
     hospitals_per_person: int = 1
     most_records: int | None = None
     batch_dependence: float = 2.0**-20
-    dropouts: Literal["repeat", "ready", "recover"] = "repeat"
+    dropouts: Literal["repeat", "recover"] = "repeat"
     evaluations: int = 0
 
     def __post_init__(self) -> None:
@@ -173,12 +173,38 @@ class RecordSum:
             raise ValueError(
                 f"batch_dependence is in units of clip, from 0 to 1, got {self.batch_dependence}"
             )
-        if self.dropouts not in ("repeat", "ready", "recover"):
-            raise ValueError(
-                f"dropouts must be 'repeat', 'ready' or 'recover', got {self.dropouts!r}"
-            )
+        if self.dropouts not in ("repeat", "recover"):
+            raise ValueError(f"dropouts must be 'repeat' or 'recover', got {self.dropouts!r}")
         if self.dropouts == "recover":
             check_recovery(self.clients, self.threshold, self.colluding)
+
+    @classmethod
+    def propose(
+        cls,
+        *,
+        epsilon: float,
+        records: int,
+        clients: int,
+        dimension: int,
+        delta: float = 1e-5,
+        clip: float = 1.0,
+        colluding: int = 1,
+        rounds: Iterable[int] = ROUNDS,
+    ) -> Proposal:
+        """A scheme for a job: rounds, sampling, bits and threshold are chosen, and it says why.
+
+        Of the ``rounds`` to choose from, at least 30 are taken, and the most at which a usual mean
+        gradient stands out of a round's noise. Half of the hospitals are the threshold.
+
+        >>> found = RecordSum.propose(epsilon=1.0, records=4000, clients=10, dimension=5210)
+        >>> found.scheme.rounds, found.scheme.sampling, found.scheme.threshold, found.plan.bits
+        (30, 0.14, 5, 8)
+        """
+        full = cls(
+            epsilon=epsilon, delta=delta, clip=clip, records=records, sampling=1.0, rounds=1,
+            clients=clients, threshold=max(colluding + 2, -(-clients // 2)), colluding=colluding,
+        )  # fmt: skip
+        return Proposal(tuple(fit_rounds(full, dimension, rounds)))
 
     # Figures
 
@@ -273,8 +299,7 @@ class RecordSum:
 
     def spec_for(self, dimension: int, clients: int | None = None) -> str:
         """``spec`` and the plan's integers: all who make shares of a sum must agree on it."""
-        integers = json.dumps(self.plan(dimension, clients).integers[1:], separators=(",", ":"))
-        return f"{self.spec} of {dimension} entries by {integers}"
+        return self.plan(dimension, clients).describe(self.spec)
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
         """What both ends use for rows of this dimension and a cohort of so many hospitals.
@@ -287,10 +312,12 @@ class RecordSum:
         >>> plan.bits, plan.noise_multiplier, plan.epsilon <= 1.0
         (10, 4.3046875, True)
         """
+        return plan_records(self, check_dimension(dimension), self.planned_for(clients))
+
+    def planned_for(self, clients: int | None = None) -> int:
+        """The size of the cohort whose plan a sum of so many has; with "recover" all share one."""
         count = check_clients(self, clients)
-        if self.dropouts == "recover":
-            count = self.clients  # sums of all sizes share one plan
-        return plan_records(self, check_dimension(dimension), count)
+        return self.clients if self.dropouts == "recover" else count
 
     def bits_for(self, dimension: int) -> int:
         """Bits of one share."""
@@ -391,16 +418,15 @@ class RecordSum:
         if plan is None:
             plan = self.plan(total.dimension, clients)
         plan = settle(self, plan.integers)  # recomputes ε
-        if plan.dimension != total.dimension or plan.clients != self._plan_for(clients):
+        if plan.dimension != total.dimension or plan.clients != self.planned_for(clients):
             raise ValueError(
                 f"plan is of {plan.dimension} entries and {plan.clients} clients, rows and cohort "
                 f"of {total.dimension} and {clients}: plan for these"
             )
         values = rotate(total.values, plan.bound / UNITS, shared)
-        share = None
         if kernels.are_loaded():
-            share = kernels.draw_share(values, plan.law, None, plan.bits, private)
-        return draw_share(plan, place(values, private), private) if share is None else share
+            return kernels.draw_share(values, plan.law, plan.bits, private)
+        return draw_share(plan, place(values, private), private)
 
     def decode(
         self,
@@ -442,9 +468,6 @@ class RecordSum:
                 f"hospital, got {found}: give RecordSum a larger most_records"
             )
         return found
-
-    def _plan_for(self, clients: int) -> int:
-        return self.clients if self.dropouts == "recover" else clients
 
     def _total(self, rows: Any) -> ClippedTotal:
         if isinstance(rows, ClippedTotal):
