@@ -246,10 +246,7 @@ class Ledger:
     def covers(self, scheme: RecordSum | ClientSum, entries: int, *, run: str = "") -> int:
         """How many more rounds of a run of a private sum can be charged.
 
-        >>> import jopeq
-        >>> sums = jopeq.RecordSum(
-        ...     epsilon=1.0, clip=1.0, records=4000, sampling=1.0, rounds=10, clients=10, threshold=5
-        ... )
+        >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
         >>> [Ledger(budget, 1e-5).covers(sums, 50) for budget in (1.0, 0.5)]
         [10, 2]
         """

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def check_node(config: Mapping[str, Any]) -> list[str]:
             found.append(str(error))
 
     for key, value in _given(config).items():
-        check(lambda key=key, value=value: read_node({PREFIX + key: value}))
+        check(partial(read_node, {PREFIX + key: value}))
     good = {key: value for key, value in _given(config).items() if key in _KEYS}
     for key in ("max-epsilon", "max-delta", "ledger", "identity", "trusted"):
         if key not in good:

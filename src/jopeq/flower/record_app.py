@@ -112,7 +112,7 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.evaluation.spec:
             raise ValueError("this app evaluates for the terms of its own scheme alone")
         module = _load(model(), msg.content).eval()
-        inputs, targets, options = _draw(agreed.scheme, load(context), most_records, most_rows)
+        inputs, targets, options = _draw(agreed.mechanism, load(context), most_records, most_rows)
         most = _largest_loss(msg.content)
         total = evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
         return reply_total(msg, total)

@@ -223,7 +223,7 @@ def _prepare_update(
 
 
 def _read_keys(node: Mapping[str, Any], terms: CircleTerms, offer: Offer) -> dict[str, Any]:
-    """This node's keys, if they are what the terms need and the server has the same list."""
+    """Return this node's keys, if they are what the terms need and the server has the same list."""
     keys = read_keys(node.get("identity"), node.get("trusted"))
     if terms.unsigned == bool(keys):
         raise ValueError(

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from logging import INFO
-from random import SystemRandom
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -24,6 +23,7 @@ from jopeq.flower.node import read_trusted
 from jopeq.flower.refusals import Failure
 from jopeq.flower.report import SPENT, RoundReport, Rounds
 from jopeq.flower.tasks import RECORD, Task, digest_content
+from jopeq.random.streams import fresh_seed
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import RecordRounds, epsilon_of
 from jopeq.sums.record_plan import epsilon_left
@@ -144,7 +144,7 @@ class SumServer(Rounds):
             able = self.able(grid, self._least)
             if len(able) >= self._least:
                 if isinstance(self.task.scheme, ClientSum):
-                    return SystemRandom().sample(able, min(most, len(able)))
+                    return sorted(able, key=lambda _: fresh_seed())[:most]
                 return sorted(able, key=lambda n: n not in self.server.cohort)[:most]
             if time.monotonic() > until:
                 raise self.failure(f"{len(able)} nodes came and {self._least} are needed")
@@ -157,9 +157,9 @@ class SumServer(Rounds):
         """Take the list of trusted hospitals as its file has it now: hospitals come and go."""
         found = read_trusted(self._file)
         if found != self._trusted:
-            told = "the list of trusted hospitals has changed, its fingerprint is now %s: %d new, %d gone"
-            count = len(found - self._trusted), len(self._trusted - found)
-            self.warn(told, fingerprint(found), *count)
+            told = "the list of trusted hospitals has changed: %d new, %d gone, fingerprint now %s"
+            new, gone = len(found - self._trusted), len(self._trusted - found)
+            self.warn(told, new, gone, fingerprint(found))
             before, self._trusted = self.server, found
             self.server = self._new_server()
             self.server.load_state_dict(before.state_dict())

@@ -135,7 +135,7 @@ def survey_task(survey: Survey, run: str, needs: tuple[str, ...] = ()) -> Task:
     )
 
 
-def check_scheme(scheme: Any, unsigned: bool, *kinds: type) -> None:
+def check_scheme(scheme: Any, unsigned: bool, *kinds: type[Any]) -> None:
     """``ValueError`` for another kind of scheme, and for a threshold that protects nobody."""
     if not isinstance(scheme, kinds):
         raise ValueError(
@@ -169,8 +169,8 @@ class Offer(NamedTuple):
                 "use SumStrategy or RecordStrategy there"
             )
         del msg.content[RECORD]
-        names = ("scheme", "dimension", "run")
-        return cls(kind, *map(record.get, names), data, record.get("trusted"))
+        spec, dimension, run = (record.get(name) for name in ("scheme", "dimension", "run"))
+        return cls(kind, spec, dimension, run, data, record.get("trusted"))
 
     def refuse(self, task: Task) -> ProtocolError:
         """The error for an offer that is not this client's own task."""
