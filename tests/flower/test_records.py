@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 import jopeq
 from jopeq import Ledger
-from jopeq.analysis.record_audit import RecordRow
+from jopeq.analysis.plan import RecordRow
 from jopeq.circle.circle import Kind, kind_of
 from jopeq.flower import (
     RecordStrategy,
@@ -176,7 +176,7 @@ def spent(shares):
 def test_a_run_learns_pays_and_reports(flower, tmp_path):
     hospitals, scalars = Hospitals(flower, tmp_path), []
     writer = SimpleNamespace(add_scalar=lambda *row: scalars.append(row))
-    strategy = hospitals.strategy(table=tmp_path / "rounds.csv", writer=writer)
+    strategy = hospitals.strategy(csv=tmp_path / "rounds.csv", writer=writer)
 
     def evaluate(_, arrays):
         return MetricRecord({"accuracy": accuracy_of(arrays)})
@@ -234,7 +234,7 @@ def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
         assert found["records"] == pytest.approx(1500, rel=0.2)
     # both kinds of events, in the ledger and on the server: exactly what the plan is for
     ledger = Ledger.load(tmp_path / "11.json")
-    assert sorted(ledger.runs.values()) == [(2, 2), (4, 4)]
+    assert sorted((run.spent.rounds, run.planned) for run in ledger.runs) == [(2, 2), (4, 4)]
     runs = (scheme.spend(DIMENSION, 4), scheme.evaluation.spend(3, 2))
     assert again.epsilon == epsilon_of(runs, scheme.delta, scheme.epsilon)
     assert ledger.spent.epsilon == pytest.approx(again.epsilon)
@@ -248,7 +248,7 @@ def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
     again._every, hospitals.read = 1, []
     again._evaluation._shares.clear()
     again.configure_evaluate(5, result.arrays, ConfigRecord(), hospitals.grid)
-    assert {one.code for one in again._evaluation.reports[-1].failed} == {"budget-spent"}
+    assert {one.code for one in again._evaluation.refusing.values()} == {"budget-spent"}
     assert not hospitals.read
 
 
@@ -346,7 +346,13 @@ def test_a_run_ends_with_the_model_when_nobody_can_pay(flower, tmp_path):
     strategy = hospitals.strategy(scheme)
     result = strategy.start(hospitals.grid, num_rounds=2)
     assert sorted(result.train_metrics_clientapp) == [1]
-    assert {failure.code for failure in strategy.reports[-1].failed} == {"budget-spent"}
+    assert {failure.code for failure in strategy._sums.refusing.values()} == {"budget-spent"}
+    assert hospitals.grid.kinds() == 2 * ([Kind.ASK] * 5 + [Kind.ATTEMPT] * 5)  # none in vain
+    assert set(hospitals.shares().values()) == {2}
+    last = hospitals.strategy(scheme)  # which knows nothing of all that: asking is free
+    last.start(hospitals.grid, num_rounds=1)
+    assert {failure.code for failure in last.reports[0].failed} == {"budget-spent"}
+    assert hospitals.grid.kinds()[20:] == [Kind.ASK] * 5
     assert set(hospitals.shares().values()) == {2}
 
 
@@ -608,7 +614,7 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="largest_loss"):
         RecordStrategy(SCHEME, **given, largest_loss=0.0)
     frozen = net().requires_grad_(False)
-    app = {"loss": cross_entropy, "records": lambda _: (X, Y)}
+    app = {"loss": cross_entropy, "load": lambda _: (X, Y)}
     with pytest.raises(ValueError, match="model"):
         record_client(SCHEME, model=lambda: frozen, **app)
     with pytest.raises(ValueError, match="model"):
