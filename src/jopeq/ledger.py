@@ -7,6 +7,7 @@ import json
 import math
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -43,6 +44,10 @@ class Run:
     def key(self) -> tuple[str, str, int]:
         """What tells runs apart."""
         return self.name, self.scheme, self.entries
+
+    def with_rounds(self, more: int) -> Run:
+        """The run after so many more rounds."""
+        return replace(self, spent=replace(self.spent, rounds=self.spent.rounds + more))
 
     @classmethod
     def restored(cls, *, spent: dict[str, Any], **rest: Any) -> Run:
@@ -238,51 +243,74 @@ class Ledger:
             self._note(scheme.guarantee, scheme.spec)
             self._days = self._days[0] or _today(), _today()
 
+    def covers(self, scheme: RecordSum | ClientSum, entries: int, *, run: str = "") -> int:
+        """How many more rounds of a run of a private sum can be charged.
+
+        >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
+        >>> [Ledger(budget, 1e-5).covers(sums, 50) for budget in (1.0, 0.5)]
+        [10, 2]
+        """
+        with self._lock:
+            begun = self._begin(scheme, entries, run)
+            left = begun.planned - begun.spent.rounds
+            if not left or self._pays(begun, left):
+                return left
+            return bisect_left(range(1, left), True, key=lambda more: not self._pays(begun, more))
+
     def _charge_share(
         self, scheme: RecordSum | ClientSum, entries: int, name: str, ahead: int
     ) -> None:
-        once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
         with self._lock:
-            self._check_process()
-            if self._spent.counts or self._delta == 0.0:
-                raise LedgerError(
-                    "rounds of a private sum need a ledger of their own with a delta above 0: "
-                    "Ledger(budget, delta=1e-5)",
-                    code="scheme",
-                )
-            if self._runs and unit != self._unit:
-                raise LedgerError(
-                    f"this ledger counts what a {self._unit} spends, and the scheme protects a "
-                    f"{unit}: give it a ledger of its own",
-                    code="unit",
-                )
-            run = Run(
-                name=name,
-                scheme=scheme.spec,
-                entries=entries,
-                planned=scheme.rounds,
-                first=_today(),
-                spent=replace(once, rounds=0),
-            )
-            run = self._runs.get(run.key, run)
-            if run.spent.rounds >= run.planned:
+            run, unit = self._begin(scheme, entries, name), scheme.guarantee.unit
+            left = run.planned - run.spent.rounds
+            if not left:
                 raise BudgetSpentError(
                     f"all rounds={run.planned} of this run are spent; nothing was sent. Give both "
                     "ends a scheme of more rounds, or a new run a name of its own"
                 )
-            multiplier, done = min(run.spent.multiplier, once.multiplier), run.spent.rounds + 1
-            spent = replace(run.spent, multiplier=multiplier, rounds=done)
-            after = {**self._runs, run.key: replace(run, spent=spent, last=_today())}
-            if not self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING):
+            if not self._pays(run, 1):
                 raise BudgetSpentError(
                     f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
                     f"every {unit} (spent so far in {self._rounds} rounds); nothing was sent"
                 )
-            for more in range(done + 1, min(done + ahead, run.planned) + 1):
-                later = replace(run, spent=replace(spent, rounds=more))
-                self._epsilon_of({**after, run.key: later}.values())
-            self._runs, self._unit = after, unit
+            for more in range(2, min(1 + ahead, left) + 1):
+                self._pays(run, more)
+            self._runs[run.key] = replace(run.with_rounds(1), last=_today())
+            self._unit = unit
             self._note(scheme.guarantee, scheme.spec)
+
+    def _begin(self, scheme: RecordSum | ClientSum, entries: int, name: str) -> Run:
+        """The run as far as it was charged; raises where this ledger cannot count it."""
+        once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
+        self._check_process()
+        if self._spent.counts or self._delta == 0.0:
+            raise LedgerError(
+                "rounds of a private sum need a ledger of their own with a delta above 0: "
+                "Ledger(budget, delta=1e-5)",
+                code="scheme",
+            )
+        if self._runs and unit != self._unit:
+            raise LedgerError(
+                f"this ledger counts what a {self._unit} spends, and the scheme protects a "
+                f"{unit}: give it a ledger of its own",
+                code="unit",
+            )
+        new = Run(
+            name=name,
+            scheme=scheme.spec,
+            entries=entries,
+            planned=scheme.rounds,
+            first=_today(),
+            spent=replace(once, rounds=0),
+        )
+        run = self._runs.get(new.key, new)
+        least = min(run.spent.multiplier, once.multiplier)
+        return replace(run, spent=replace(run.spent, multiplier=least))
+
+    def _pays(self, run: Run, more: int) -> bool:
+        """Whether the budget allows so many rounds more of a run."""
+        after = {**self._runs, run.key: run.with_rounds(more)}
+        return self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING)
 
     def _epsilon_of(self, runs: Iterable[Run]) -> float:
         return epsilon_within([run.spent for run in runs], self._delta, self._budget)

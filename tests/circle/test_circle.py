@@ -39,7 +39,7 @@ from tests.circle.circles import (
 
 
 @pytest.mark.parametrize(
-    ("dropouts", "exchanges"), [("repeat", [2, 1, 1]), ("ready", [2, 2, 2]), ("recover", [5, 5, 5])]
+    ("dropouts", "exchanges"), [("repeat", [2, 1, 1]), ("recover", [5, 5, 5])]
 )
 def test_sums_and_exchanges(circle, dropouts, exchanges):
     one = circle(dropouts=dropouts, bits=11, length=100)
@@ -151,26 +151,6 @@ def test_one_vector_of_random_integers_makes_a_total_uniform(circle):
     assert one.ledgers[1].count() == 3
 
 
-def test_ready_charges_only_what_is_released(circle):
-    one = circle(dropouts="ready")
-    one.lost = lambda exchange, number: number == 4
-    messages = one.server.start(one.numbers, round_number=1, content=CONTENT)
-    assert one.server.is_training
-    messages = one.server.step(one.exchange(messages))
-    assert not one.server.is_training
-    assert set(messages) == {1, 2, 3}
-    assert not any(ledger.count() for ledger in one.ledgers.values())
-    for changes in ({"seed": bytes(32)}, {"numbers": struct.pack("<QI", 1, 2)}):
-        assert one.answer(1, forge(messages[1], **changes)) is None  # trained for another attempt
-    assert one.ledgers[1].count() == 0
-    assert one.server.step(one.exchange(messages)) == {}
-    ask = message_of(b"JoPC\1\1", [one.terms.to_bytes(), bytes(32)])
-    entries = sorted(parts_of(one.answer(n, ask))[1] for n in (1, 2, 3))
-    again = forge(messages[1], entries=b"".join(entries))  # new keys for what was released
-    assert one.answer(1, again) is None
-    assert [ledger.count() for ledger in one.ledgers.values()] == [1, 1, 1, 0]
-
-
 def test_what_the_server_sees_is_uniform(circle, assert_counts):
     one = circle(3, 3, bits=3, length=60_000)
     one.random = np.random.default_rng(7)
@@ -220,9 +200,8 @@ def test_a_spent_budget_sends_nothing(circle, dropouts):
     assert one.ledgers[4].count() == 1
 
 
-@pytest.mark.parametrize("dropouts", ["repeat", "ready"])
-def test_an_attempt_gets_one_answer(circle, dropouts):
-    one = circle(dropouts=dropouts)
+def test_an_attempt_gets_one_answer(circle):
+    one = circle()
     messages = opened(one)
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: one.answer(1, messages[1]), range(4)))

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from sklearn.datasets import load_digits
@@ -21,20 +19,21 @@ from jopeq import Ledger
 from jopeq.analysis.record_audit import RecordRow
 from jopeq.circle.circle import Kind, kind_of
 from jopeq.flower import (
-    RecordMod,
     RecordStrategy,
     RoundFailedError,
+    SumMod,
     record_client,
     record_strategy,
     reply_total,
 )
-from jopeq.flower import circle_grid as module
+from jopeq.flower import sum_server as module
 from jopeq.flower.record_app import _draw
-from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
+from jopeq.flower.tasks import RECORD
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.torch import clipped_sum
+from tests.flower.identities import write_identity
 
 FEATURES, CLASSES = 64, 10
 DIMENSION = (FEATURES + 1) * CLASSES
@@ -62,15 +61,6 @@ def accuracy_of(arrays):
     model.load_state_dict(arrays.to_torch_state_dict())
     inputs, labels = digits()
     return float((model(inputs[1500:]).argmax(1) == labels[1500:]).float().mean())
-
-
-def write_identity(folder, name):
-    key = Ed25519PrivateKey.generate()
-    path = folder / f"{name}.pem"
-    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
-    path.chmod(0o600)
-    return path, key.public_key().public_bytes_raw().hex()
 
 
 class Grid:
@@ -134,12 +124,12 @@ class Hospitals:
             }
             self.contexts[n] = flower.context(node=n, node_config=config)
 
-            def records(_, n=n, own=own):
+            def load(_, n=n, own=own):
                 self.read.append(n)
                 return inputs[own], labels[own]
 
             self.apps[n] = app or record_client(
-                scheme, model=net, loss=cross_entropy, records=records, most_records=320
+                scheme, model=net, loss=cross_entropy, load=load, most_records=320
             )
         self.grid = Grid(flower, self.apps, self.contexts)
         self.options = {"trusted": self.trusted, **options}
@@ -215,7 +205,7 @@ def test_a_run_learns_pays_and_reports(flower, tmp_path):
 def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
     scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
     hospitals, file = Hospitals(flower, tmp_path, scheme), tmp_path / "run.pt"
-    options = {"evaluate_every": 2, "checkpoint": file, "table": tmp_path / "rounds.csv"}
+    options = {"evaluate_every": 2, "checkpoint": file, "csv": tmp_path / "rounds.csv"}
     strategy, models = hospitals.strategy(scheme, **options), []
 
     def keep(_, arrays):
@@ -403,7 +393,7 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
     monkeypatch.setattr(jopeq.RecordSum, "encode", spy)
     each = 2 if "patient" in name else 1
     app = record_client(
-        scheme, model=net, loss=cross_entropy, records=records, most_records=320, most_rows=each
+        scheme, model=net, loss=cross_entropy, load=records, most_records=320, most_rows=each
     )
     hospitals = Hospitals(flower, tmp_path, scheme, app=app)
     strategy = hospitals.strategy(scheme)
@@ -436,7 +426,7 @@ def test_a_cap_that_does_not_hold_cuts_at_random(sampling, caplog):
 
 
 def other_app(answer):
-    app = ClientApp(mods=[RecordMod(SCHEME)])
+    app = ClientApp(mods=[SumMod(SCHEME)])
     for register in (app.train, app.evaluate, app.query):
         register()(answer)
     return app
@@ -523,7 +513,7 @@ def test_what_a_hospital_refuses_before_it_reads_anything(flower, tmp_path, name
     with pytest.raises(RoundFailedError):
         strategy.start(hospitals.grid, num_rounds=1)
     assert {failure.code for failure in strategy.reports[0].failed} == {code}
-    assert {failure.made_by for failure in strategy.reports[0].failed} == {"RecordMod"}
+    assert {failure.made_by for failure in strategy.reports[0].failed} == {"SumMod"}
     assert not hospitals.read
     assert set(hospitals.shares().values()) == {0}
 
@@ -575,9 +565,7 @@ def test_hostile_hospitals_are_named_and_left_out(flower, tmp_path):
 
 
 def test_unsigned_runs_say_what_is_left(flower, tmp_path, caplog):
-    app = record_client(
-        SCHEME, model=net, loss=cross_entropy, records=lambda _: (X, Y), unsigned=True
-    )
+    app = record_client(SCHEME, model=net, loss=cross_entropy, load=lambda _: (X, Y), unsigned=True)
     hospitals = Hospitals(
         flower, tmp_path, app=app, node={"jopeq-identity": "", "jopeq-trusted": ""},
         trusted=None, unsigned=True,
@@ -592,9 +580,8 @@ def test_unsigned_runs_say_what_is_left(flower, tmp_path, caplog):
     assert {failure.code for failure in strategy.reports[0].failed} == {"limits"}
 
 
-@pytest.mark.parametrize("dropouts", ["ready", "recover"])
-def test_other_protocols(flower, tmp_path, dropouts):
-    scheme = jopeq.RecordSum(**{**TERMS, "threshold": 4, "dropouts": dropouts})
+def test_the_other_protocol(flower, tmp_path):
+    scheme = jopeq.RecordSum(**{**TERMS, "threshold": 4, "dropouts": "recover"})
     hospitals = Hospitals(flower, tmp_path, scheme)
     result = hospitals.strategy(scheme).start(hospitals.grid, num_rounds=8)  # two are noisy
     assert set(hospitals.shares().values()) == {8}
@@ -629,4 +616,4 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="most_records"):
         record_client(SCHEME, model=net, most_records=401, **app)
     with pytest.raises(ValueError, match="scheme"):
-        RecordMod(jopeq.SecureSum(epsilon=1.0, clip=1.0, clients=5, threshold=3))
+        SumMod(jopeq.scheme("none"))

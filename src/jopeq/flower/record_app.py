@@ -13,8 +13,10 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 from torch import Tensor, nn
 
-from jopeq.flower.record_mod import LARGEST_LOSS, RecordMod, agreed_task, reply_total
+from jopeq.flower.client import agreed_task
+from jopeq.flower.sum_mod import SumMod, reply_total
 from jopeq.flower.survey import Table, answer_surveys
+from jopeq.flower.tasks import LARGEST_LOSS
 from jopeq.random.streams import PrivateStream
 from jopeq.statistics import Survey
 from jopeq.sums.evaluation import check_largest_loss
@@ -22,7 +24,7 @@ from jopeq.sums.record_sample import draw_sample, records_of_patients
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import Loss, as_records, clipped_sum, count_entries, evaluated_sum
 
-Records = Callable[[Context], tuple[Any, ...]]
+Load = Callable[[Context], tuple[Any, ...]]
 
 
 def record_client(
@@ -30,14 +32,14 @@ def record_client(
     *,
     model: Callable[[], nn.Module],
     loss: Loss,
-    records: Records,
+    load: Load,
     most_records: int | None = None,
     most_rows: int = 1,
     chunk: int | None = None,
     score: Loss | None = None,
     run: str = "",
     unsigned: bool = False,
-    table: Table | None = None,
+    load_table: Table | None = None,
     surveys: Collection[Survey] | None = None,
 ) -> ClientApp:
     """A ClientApp that answers ``RecordStrategy`` with shares of clipped gradients.
@@ -54,8 +56,8 @@ def record_client(
         Makes the module, in the mode that it is trained in. Layers that mix records are refused.
     loss : callable
         ``loss(outputs, targets)`` of a batch, as in ``torch.nn.functional``.
-    records : callable
-        ``records(context)`` gives (inputs, targets), one record in each entry of the first axis; or
+    load : callable
+        ``load(context)`` gives (inputs, targets), one record in each entry of the first axis; or
         (inputs, targets, patients) with a patient's number for each record, where one may have
         several. It is called after the share is charged, and must read nothing else of the server.
     most_records : Optional[int] (default: None)
@@ -69,9 +71,10 @@ def record_client(
     score : Optional[callable] (default: None)
         For the scheme's ``evaluations``: see ``jopeq.torch.evaluated_sum``.
     run, unsigned
-        As for ``RecordMod``.
-    table, surveys
-        As for ``survey_client``: with a table the app answers surveys too. One ledger counts both.
+        As for ``SumMod``.
+    load_table, surveys
+        As ``load`` and ``surveys`` of ``survey_client``: the app answers surveys too. One ledger
+        counts both.
     """
     dimension = count_entries(model())
     scheme.capacity(most_records)  # refuses a cap above the scheme's
@@ -81,17 +84,17 @@ def record_client(
         if is_evaluation:
             _largest_loss(content)
 
-    mod = RecordMod(
+    mod = SumMod(
         scheme,
         run=run,
         unsigned=unsigned,
         dimension=dimension,
         check=check,
-        surveys=() if table is None else surveys,
+        surveys=() if load_table is None else surveys,
     )
     app = ClientApp(mods=[mod])
-    if table is not None:
-        answer_surveys(app, table, surveys)
+    if load_table is not None:
+        answer_surveys(app, load_table, surveys)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
@@ -99,7 +102,7 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.spec:
             raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
         module = _load(model(), msg.content)
-        inputs, targets, options = _draw(scheme, records(context), most_records, most_rows)
+        inputs, targets, options = _draw(scheme, load(context), most_records, most_rows)
         total = clipped_sum(module, loss, inputs, targets, scheme.clip, chunk=chunk, **options)
         return reply_total(msg, total)
 
@@ -109,7 +112,7 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.evaluation.spec:
             raise ValueError("this app evaluates for the terms of its own scheme alone")
         module = _load(model(), msg.content).eval()
-        inputs, targets, options = _draw(agreed.scheme, records(context), most_records, most_rows)
+        inputs, targets, options = _draw(agreed.mechanism, load(context), most_records, most_rows)
         most = _largest_loss(msg.content)
         total = evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
         return reply_total(msg, total)
