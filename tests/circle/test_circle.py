@@ -20,16 +20,16 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jopeq.circle import CircleServer, CircleTerms, circle_client, looks_uniform, read_audit
+from jopeq.circle import CircleServer, CircleTerms, circle_client, read_audit
 from jopeq.circle.masks import unpack
 from jopeq.errors import BudgetSpentError, ProtocolError, TooFewClientsError
+from jopeq.sums.shares import centre, is_uniform
 from tests.circle.circles import (
     CONTENT,
     ENTRY,
     HEAD,
     PROTOCOLS,
     Circle,
-    forge,
     message_of,
     opened,
     parts_of,
@@ -123,21 +123,21 @@ def test_an_implausible_total_is_dropped_and_the_attempt_repeated(circle):
 
 def test_one_vector_of_random_integers_makes_a_total_uniform(circle):
     """Nobody can tell whose it was: the total is dropped while such vectors come."""
-    one = circle(bits=10, length=60)
+    one = circle(bits=10, length=200)
     replies = []
 
     def is_plausible(total, attempt):
         assert total.dtype == np.uint16
-        replies.append(looks_uniform(total, 10))
+        replies.append(is_uniform(centre(total, 10, 200, 200), 10))
         return not replies[-1]
 
     def answer(number, message):
         return one.member(number).answer(
             message,
             content=CONTENT,
-            train=lambda attempt: one.random.normal(0, 30, 60),
+            train=lambda attempt: one.random.normal(0, 30, 200),
             encode=lambda attempt, x: (
-                one.random.integers(0, 1024, 60)
+                one.random.integers(0, 1024, 200)
                 if number == 3 and attempt.attempt < 3
                 else np.rint(x).astype(int) % 1024
             ),

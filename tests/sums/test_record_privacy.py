@@ -66,7 +66,6 @@ def claimed(law, honest, bound, sampling, *, entries=1, rounds=1, copies=1, tau=
         rounding_sigma=rounding,
         entries=entries,
         rounds=1,
-        distance=Decimal(0),
         variation=law.variation,
     )
     apart = distance_of(bound, entries, 1, 0.0, Decimal(tau or 1e-30))

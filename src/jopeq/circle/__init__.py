@@ -25,7 +25,7 @@ docs/threat-model.md says what each attacker can do, docs/wire-format.md what ea
 from jopeq.circle.circle import Attempt, CircleTerms, Plan, digest, fingerprint
 from jopeq.circle.circle_client import CircleClient, Due, read_audit
 from jopeq.circle.circle_recover import joins
-from jopeq.circle.circle_server import CircleServer, looks_uniform
+from jopeq.circle.circle_server import CircleServer
 from jopeq.circle.client import Client
 from jopeq.circle.graph import Graph, graph_for
 from jopeq.circle.messages import Terms
@@ -46,6 +46,5 @@ __all__ = [
     "fingerprint",
     "graph_for",
     "joins",
-    "looks_uniform",
     "read_audit",
 ]

@@ -62,7 +62,7 @@ class RecoverMember:
         self._terms, self._bound, self._file, self._lock = terms, bound, file, lock
         self._options: dict[str, Any] = {"identity": identity, "trusted": trusted}
         if terms.unsigned:
-            self._options = {"is_server_trusted": True}
+            self._options = {"unsigned": True}
         self._charge = charge
 
     def accept(
@@ -145,10 +145,10 @@ class RecoverRound:
     def __init__(
         self, attempt: Attempt, bound: bytes, trusted: Collection[bytes], clients: Iterable[int]
     ) -> None:
-        is_trusted = attempt.terms.unsigned
-        server = Server(_round_terms(attempt, bound), trusted=trusted, is_server_trusted=is_trusted)
+        unsigned = attempt.terms.unsigned
+        server = Server(_round_terms(attempt, bound), trusted=trusted, unsigned=unsigned)
         self.server, self._attempt = server, attempt
-        signed = [] if is_trusted else [server.signatures]
+        signed = [] if unsigned else [server.signatures]
         self._steps: list[Callable[[Replies], Any]]
         self._steps = [server.roster, server.inboxes, server.survivors, *signed, server.total]
         self.total: Ring | None = None

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from jopeq.circle import crypto
 from jopeq.circle.circle import (
     DIGEST_BYTES,
@@ -45,7 +43,7 @@ class CircleServer:
     trusted : Collection[bytes] (default: ())
         The identities of all members; none for unsigned terms.
     is_plausible : Optional[Callable[[Ring, Attempt], bool]] (default: None)
-        Whether a total can be what its decoder expects (``looks_uniform``). One bad vector makes a
+        Whether a total can be what its decoder expects. One bad vector makes a
         total uniform: such a total is dropped, and the attempt repeated.
     """
 
@@ -291,17 +289,3 @@ class CircleServer:
         self._away = {int(number): (at[0], at[1]) for number, at in state["away"].items()}
         self._serials = {bytes.fromhex(one): int(n) for one, n in state["serials"].items()}
         self._entries, self._asked, self._recovery = {}, {}, None
-
-
-def looks_uniform(total: Ring, bits: int) -> bool:
-    """Whether the spread of a total is that of uniform integers mod 2^bits.
-
-    A sum that its plan holds spreads over a part of the ring: ``ClientSum`` plans for at most a
-    fifth of the uniform variance. The line is drawn at three fifths.
-
-    >>> looks_uniform(np.arange(256), 8), looks_uniform(np.arange(-50, 50) % 256, 8)
-    (True, False)
-    """
-    half = 1 << bits - 1
-    centred = ((np.asarray(total, np.int64) + half) % (2 * half) - half).astype(np.float64)
-    return bool(np.mean(np.square(centred)) > 0.6 * (2.0 * half) ** 2 / 12)

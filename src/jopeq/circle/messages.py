@@ -189,13 +189,13 @@ class Terms:
                     "nothing was sent"
                 )
 
-    def check_signed(self, is_server_trusted: bool) -> None:
+    def check_signed(self, *, unsigned: bool) -> None:
         """Refuse unsigned terms for many clients unless the caller trusts the server."""
-        if self.clients > COMPLETE_UP_TO and not (self.is_signed or is_server_trusted):
+        if self.clients > COMPLETE_UP_TO and not (self.is_signed or unsigned):
             raise ValueError(
                 f"unsigned terms are for at most {COMPLETE_UP_TO} clients, got clients="
                 f"{self.clients}: in a larger cohort a server that lies about survivors opens a "
-                "single client; sign (is_signed=True), or say is_server_trusted=True"
+                "single client; sign (is_signed=True), or trust the server and say unsigned=True"
             )
 
     @staticmethod

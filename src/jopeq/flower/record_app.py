@@ -20,7 +20,7 @@ from jopeq.flower.tasks import LARGEST_LOSS
 from jopeq.random.streams import PrivateStream
 from jopeq.statistics import Survey
 from jopeq.sums.evaluation import check_largest_loss
-from jopeq.sums.record_sample import cut, draw_records, records_of_patients
+from jopeq.sums.record_sample import draw_sample, records_of_patients
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import Loss, as_records, clipped_sum, count_entries, evaluated_sum
 
@@ -153,13 +153,12 @@ def _draw(
         log(ERROR, told, len(places), most)
     elif not len(places):
         log(ERROR, "records: this hospital has none, and its share is noise alone")
-    is_drawn = draw_records(len(places), scheme.sampling, PrivateStream())
-    drawn = cut(np.flatnonzero(is_drawn), scheme.capacity(most_records))
-    chosen = places[drawn]
+    padded = scheme.capacity(most_records)
+    chosen = places[draw_sample(len(places), scheme.sampling, padded, PrivateStream())]
     indices = torch.from_numpy(chosen[chosen >= 0])
     *taken, labels = (part[indices.to(part.device)] for part in parts)
     options = {
         "group": None if group is None else np.nonzero(chosen >= 0)[0],
-        "padded": scheme.capacity(most_records) * most_rows,
+        "padded": padded * most_rows,
     }
     return tuple(taken), labels, options
