@@ -77,7 +77,7 @@ def train(msg, context):
 
 
 if IS_PRIVATE:
-    client = record_client(scheme, model=net, loss=cross_entropy, records=records)
+    client = record_client(scheme, model=net, loss=cross_entropy, load=records)
 server = ServerApp()
 
 

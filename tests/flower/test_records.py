@@ -356,6 +356,37 @@ def test_a_run_ends_with_the_model_when_nobody_can_pay(flower, tmp_path):
     assert set(hospitals.shares().values()) == {2}
 
 
+def test_a_ledger_that_covers_too_little_is_told_and_burns_nobody(flower, tmp_path, caplog):
+    """A hospital that cannot pay refuses in the exchange of keys: no other pays for a sum of it."""
+    hospitals, file = Hospitals(flower, tmp_path), tmp_path / "run.pt"
+    small = spent(3) * 1.0001
+    (tmp_path / "33.json").unlink()
+    Ledger.create(tmp_path / "33.json", small, 1e-5)
+    strategy = hospitals.strategy(checkpoint=file)
+    strategy.start(hospitals.grid, num_rounds=5)
+    assert "node 33: its ledger covers 3 of 12 rounds" in caplog.text
+    assert hospitals.shares() == {11: 5, 22: 5, 33: 3, 44: 5, 55: 5}
+    again = hospitals.strategy(checkpoint=file)
+    again.start(hospitals.grid, num_rounds=6)
+    asked = [m.metadata.dst_node_id for m in hospitals.grid.sent]
+    assert asked.count(33) == 4  # for keys and three shares: a restarted server does not forget
+    assert [len(report.entries) for report in again.reports] == [5, 5, 5, 4, 4, 4]
+    assert hospitals.shares() == {11: 6, 22: 6, 33: 3, 44: 6, 55: 6}
+
+
+def test_an_evaluation_that_uses_up_a_ledger_burns_nobody(flower, tmp_path):
+    """Training asks for the keys of a hospital again before it counts on its next share."""
+    scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
+    hospitals = Hospitals(flower, tmp_path, scheme)
+    runs = (scheme.spend(DIMENSION, 2), scheme.evaluation.spend(3, 1))
+    (tmp_path / "33.json").unlink()
+    Ledger.create(tmp_path / "33.json", epsilon_of(runs, 1e-5, scheme.epsilon) * 1.0001, 1e-5)
+    strategy = hospitals.strategy(scheme, evaluate_every=2)
+    strategy.start(hospitals.grid, num_rounds=3)
+    assert [len(report.entries) for report in strategy.reports] == [5, 5, 4]
+    assert hospitals.shares() == {11: 4, 22: 4, 33: 3, 44: 4, 55: 4}  # with an evaluation
+
+
 X, Y = torch.ones(3, FEATURES), torch.tensor([1, 2, 3])
 
 
