@@ -9,7 +9,7 @@ from jopeq.cli.options import build_scheme
 
 def test_options_and_parameters_by_name_make_a_scheme():
     given = {"epsilon": 3.0, "rate": 2.0, "lattice": "A2", "law": "laplace"}
-    built = build_scheme("jopeq", **given, gamma=None, coding=None)  # those take the defaults
+    built = build_scheme("jopeq", **given, gamma=None)  # those take the defaults
     assert built == scheme("jopeq", **given)
     assert build_scheme("response", ["levels=3", "clip=1.0"], epsilon=4.0, rate=2.0).levels == 3
     built = build_scheme("sphere", ["clip=1.0", "bits=6"], epsilon=4.0)

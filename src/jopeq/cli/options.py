@@ -31,7 +31,6 @@ SCHEME_OPTIONS: dict[str, Any] = {
     "lattice": Annotated[str | None, typer.Option(help="Z, A2, D4 or E8")],
     "gamma": Annotated[float | None, typer.Option(help="radius of the codebook's support")],
     "law": Annotated[str | None, typer.Option(help="laplace or t")],
-    "coding": Annotated[str | None, typer.Option(help="fixed or entropy")],
     "parameter": Annotated[
         list[str] | None,
         typer.Option(

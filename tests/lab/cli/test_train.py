@@ -189,7 +189,7 @@ scheme = "jopeq"
 epsilon = 4
 rate = 2
 clip = 0.2
-parameter = {coding = "entropy"}
+parameter = {levels = "odd"}
 schedule = "client-plateau"
 plateau_factor = 0.3
 validation = 50
@@ -208,7 +208,7 @@ def test_the_file_of_a_run_and_the_options_that_win_over_it(invoke, tmp_path):
     given = {"clients": 3, "rounds": 2, "seed": 4, "clip": 0.2}
     given |= {"plateau_factor": 0.3, "validation": 50, "schedule": "client-plateau"}
     assert given.items() <= found.items()
-    assert '"coding":"entropy"' in found["scheme"]
+    assert '"levels":"odd"' in found["scheme"]
     resumed = invoke(*words, "--resume", "--rounds", "3")
     assert resumed.exit_code == 0, resumed.output
     assert {**found, "rounds": 3} == json.loads(resumed.stdout)[0]["config"]
