@@ -5,7 +5,8 @@
 | ``config.json`` | every parameter, and what followed from them |
 | ``rounds.jsonl`` | one JSON object a round, written as it comes |
 | ``summary.json`` | test accuracy of the best validation round, at the end |
-| ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end |
+| ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end, where a \
+kind of run measures one of them |
 | ``checkpoint.pt`` | what ``resume`` needs |
 
 A measure that a kind of run does not have is absent. JSON has no infinity: ``null`` stands for an
@@ -133,10 +134,8 @@ class TensorBoard:
     """Writes every round's measures where TensorBoard reads them."""
 
     def __init__(self, folder: str | Path, past: int = 0) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError("tensorboard is not installed: pip install tensorboard") from error
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer: Any = SummaryWriter(str(folder), purge_step=past + 1)
 
     def add(self, metrics: RoundMetrics) -> None:
@@ -156,15 +155,14 @@ def read_rounds(path: Path) -> list[RoundMetrics]:
     return [RoundMetrics.from_dict(json.loads(line)) for line in whole]
 
 
-def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
-    """The curves of ``PANELS`` that were measured, as a PNG; False where matplotlib is missing."""
+def plot(path: Path, history: Sequence[RoundMetrics]) -> None:
+    """The curves of ``PANELS`` that were measured, as a PNG; no file where none was."""
     rows = [metrics.as_dict() for metrics in history]
     measured = {name: title for name, title in PANELS.items() if any(name in row for row in rows)}
-    try:
-        figure, panels = new_panels(len(measured or PANELS), 2.3)
-    except ImportError:
-        return False
-    for axes, (name, title) in zip(panels, (measured or PANELS).items(), strict=True):
+    if not measured:
+        return
+    figure, panels = new_panels(len(measured), 2.3)
+    for axes, (name, title) in zip(panels, measured.items(), strict=True):
         points = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
         if points:
             marker = "." if len(points) < 30 else ""
@@ -175,7 +173,6 @@ def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
     figure.supxlabel("round", fontsize=10)
     with atomic(path) as file:
         figure.savefig(file, format="png", dpi=150)
-    return True
 
 
 def _line(metrics: RoundMetrics) -> str:
