@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +21,6 @@ from jopeq.cli.output import (
 )
 from jopeq.privacy.guarantee import count_of
 from jopeq.registry import SCHEMES
-from jopeq.registry import scheme as make_scheme
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
 from jopeq_lab.cli.bars import LiveBar, load_with_bar
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from jopeq_lab.training.simulation import Result
 
 _ROUNDS, _BATCH, _CLIP = 60, 8192, 1.0  # of hospitals unless given; batch: records of a round
+_COHORT = 1 << 16  # one of as many may collude: one of any smaller cohort too
 _DATA = "mnist5k"
 
 
@@ -149,8 +148,9 @@ def _scheme(found: Settings) -> Any:
         from jopeq_lab.training.cohorts import Central
 
         return build(Central, name, found.of_scheme)
-    if is_people and name == SecureSum.name:  # a cohort sets both anew, in proportion
-        return build(partial(make_scheme, name, clients=2, threshold=2), name, found.of_scheme)
+    if is_people and name == SecureSum.name:  # a cohort takes these in proportion to its size
+        usual = {"clients": _COHORT, "threshold": _COHORT}
+        return build_any(name, {**usual, **found.of_scheme})
     return build_scheme(name, found.of_scheme)
 
 
