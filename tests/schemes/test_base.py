@@ -191,8 +191,7 @@ def test_statistics_are_those_of_the_bytes(scheme):
     assert counted.samples == math.ceil(count / scheme.dimension)
     assert counted.bits_per_entry == len(body) * 8 / count
     assert len(header.to_bytes()) + len(body) + 4 == len(payload)
-    tolerance = 0.01 if getattr(scheme, "coding", "") == "entropy" else 1e-4
-    assert counted.bits_per_entry == pytest.approx(scheme.bits_per_entry, rel=tolerance)
+    assert counted.bits_per_entry == pytest.approx(scheme.bits_per_entry, rel=1e-4)
 
 
 def check_memory(scheme, count):
