@@ -1,9 +1,9 @@
 """From a sample of records to an exact total, without a trace of the sample's size.
 
 Every chunk of rows that is asked for has one shape, and their number is public. The drawn sit in
-random slots of these chunks: a record that is absent leaves its slot empty, and nobody else moves to
-another place, where a library might round differently. In an empty slot a row is computed too, and
-dropped.
+random slots of these chunks: a record that is absent leaves its slot empty, and nobody else moves
+to another place, where a library might round differently. In an empty slot a row is computed too,
+and dropped.
 """
 
 from __future__ import annotations
