@@ -18,7 +18,7 @@ from jopeq.flower.survey import Table, answer_surveys
 from jopeq.random.streams import PrivateStream
 from jopeq.statistics import Survey
 from jopeq.sums.evaluation import check_largest_loss
-from jopeq.sums.record_sample import cut, draw_records, read_patients, records_of_patients
+from jopeq.sums.record_sample import cut, draw_records
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import Loss, check_model, clipped_sum, evaluated_sum
 from jopeq.torch.records import read_records
@@ -147,17 +147,8 @@ def _draw(
 ) -> tuple[tuple[Tensor, ...], Tensor, dict[str, Any]]:
     """Inputs and targets of a fresh sample, and whose they are of how many that there may be."""
     inputs, targets, *group = found
-    records = read_records(inputs, targets, example)
-    good = np.flatnonzero(records.is_good)
-    owners = read_patients(group[0], len(records))[good] if group else None
-    places = records_of_patients(len(good), owners, most_rows)
-    if bad := len(records) - int((places >= 0).sum()):
-        log(
-            ERROR,
-            "records: %d of %d are unlike the example or beyond most_rows: zeros",
-            bad,
-            len(records),
-        )
+    records = read_records(inputs, targets, example, *group)
+    places = records.of_patients(most_rows if group or most_rows != 1 else None)
     most = most_records or scheme.most_records or scheme.records
     if len(places) > most:  # a refusal would tell the server; leaving some out moves others in
         told = (
@@ -169,7 +160,7 @@ def _draw(
     is_drawn = draw_records(len(places), scheme.sampling, PrivateStream())
     drawn = cut(np.flatnonzero(is_drawn), scheme.capacity(most_records))
     chosen = places[drawn]
-    indices = torch.from_numpy(good[chosen[chosen >= 0]])
+    indices = torch.from_numpy(chosen[chosen >= 0])
     *taken, labels = (part[indices.to(part.device)] for part in records.parts)
     options = {
         "group": np.nonzero(chosen >= 0)[0] if group else None,

@@ -33,7 +33,7 @@ from jopeq import kernels
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.evaluation import EVALUATED, check_largest_loss
-from jopeq.sums.record_sample import draw_slots, read_patients, records_of_patients
+from jopeq.sums.record_sample import draw_slots
 from jopeq.torch.records import Records, Rows, read_example, read_records
 
 _LOG = logging.getLogger("jopeq")
@@ -112,9 +112,9 @@ def clipped_sum(
     """
     total = ClippedTotal(count_entries(model), clip)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    records = read_records(inputs, targets, example)
+    records = read_records(inputs, targets, example, group)
     size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * (most_rows or 1))
-    seats = _take_seats(records, group, most_rows, padded, size)
+    seats = _take_seats(records, most_rows, padded, size)
     device = next(iter(trained.values())).device
     if device.type == "cpu":
         kernels.note(len(seats) * total.dimension)  # all at once: they pay for the first chunk too
@@ -186,7 +186,7 @@ def evaluated_sum(
     check_largest_loss(largest_loss)
     total = ClippedTotal(EVALUATED, 1.0)
     _check_layers(model)
-    records = read_records(inputs, targets, example)
+    records = read_records(inputs, targets, example, group)
     kind = loss.func if isinstance(loss, partial) else loss
     has_logits = kind is _LOGIT_LOSS or isinstance(kind, nn.BCEWithLogitsLoss)
     if score is None and records.blank[-1].is_floating_point() and not has_logits:
@@ -211,7 +211,7 @@ def evaluated_sum(
         return lambda chunk: (vmap(row)(*chunk),)
 
     size = _choose_chunk(chunk, EVALUATED, records.blank, (padded or 0) * (most_rows or 1))
-    seats = _take_seats(records, group, most_rows, padded, size)
+    seats = _take_seats(records, most_rows, padded, size)
     patients = np.arange(len(seats)) // (most_rows or 1)
     counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
     weights = (seats >= 0) / (math.sqrt(EVALUATED) * np.maximum(counts, 1))
@@ -303,11 +303,11 @@ def _nan_if(is_bad: Tensor, found: Tensor) -> Tensor:
 def _recurrent(func: Any, *given: Any) -> Any:
     """Cells one after the other: of whole recurrent layers vmap has no rule."""
     layer = getattr(torch.ops.aten, func.__name__).input
-    was_enabled = torch.backends.mkldnn.set_flags(_enabled=False)[0]
+    was_enabled = torch.backends.mkldnn.set_flags(_enabled=False)[0]  # type: ignore[no-untyped-call]
     try:
         return get_decompositions([layer])[layer](*given)
     finally:
-        torch.backends.mkldnn.set_flags(_enabled=was_enabled)
+        torch.backends.mkldnn.set_flags(_enabled=was_enabled)  # type: ignore[no-untyped-call]
 
 
 _CHOSEN: dict[Any, Any] = {
@@ -340,24 +340,14 @@ def _check_layers(model: nn.Module) -> None:
 
 
 def _take_seats(
-    records: Records, group: Any, most_rows: int | None, padded: int | None, size: int
+    records: Records, most_rows: int | None, padded: int | None, size: int
 ) -> NDArray[np.int64]:
     """Which record is in each slot of the chunks, −1 for none: a patient's are in neighbours."""
-    good = np.flatnonzero(records.is_good)
-    if group is not None and most_rows is None:
-        raise ValueError("most_rows must be given with group: the most records of one patient")
-    owners = None if group is None else read_patients(group, len(records))[good]
-    places = records_of_patients(len(good), owners, most_rows or 1)
-    if bad := len(records) - int((places >= 0).sum()):
-        told = "%d of the %d records count as zeros: unlike the example, or beyond most_rows"
-        _LOG.warning(told, bad, len(records))
+    places = records.of_patients(most_rows)
     rows = places.shape[1]
-    slots = -(-max(len(places), padded or 0, 1) * rows // size) * size
-    seats = np.full(slots, -1, dtype=np.int64)
-    taken = draw_slots(len(places), slots // rows)
-    seats[: slots // rows * rows].reshape(-1, rows)[taken] = np.where(
-        places >= 0, np.append(good, -1)[places], -1
-    )
+    seats = np.full(-(-max(len(places), padded or 0, 1) * rows // size) * size, -1, dtype=np.int64)
+    blocks = seats[: len(seats) // rows * rows].reshape(-1, rows)
+    blocks[draw_slots(len(places), len(blocks))] = places
     return seats
 
 

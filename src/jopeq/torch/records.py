@@ -6,6 +6,7 @@ record a bad one, which counts as zeros. It changes no other record and raises n
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from jopeq.sums.record_sample import Indices, read_patients, records_of_patients
+
+_LOG = logging.getLogger("jopeq")
 
 Rows = tuple[Tensor, ...]
 """One entry for each record in every tensor."""
@@ -27,9 +32,21 @@ class Records:
     parts: Rows
     blank: Rows
     is_good: NDArray[np.bool_]
+    owners: Indices | None = None
 
-    def __len__(self) -> int:
-        return len(self.is_good)
+    def of_patients(self, most_rows: int | None) -> Indices:
+        """(patients, most_rows): the good records of each patient; −1 where there is none."""
+        if (most_rows is None) != (self.owners is None):
+            raise ValueError(
+                "give group and most_rows, the most records of one patient, or neither"
+            )
+        good = np.flatnonzero(self.is_good)
+        owners = None if self.owners is None else self.owners[good]
+        found = records_of_patients(len(good), owners, most_rows or 1)
+        if bad := len(self.is_good) - int((found >= 0).sum()):
+            told = "%d of the %d records count as zeros: unlike the example, or beyond most_rows"
+            _LOG.warning(told, bad, len(self.is_good))
+        return np.where(found >= 0, np.append(good, -1)[found], -1)
 
 
 def read_example(example: Any) -> Rows:
@@ -45,7 +62,7 @@ def read_example(example: Any) -> Rows:
         ) from None
 
 
-def read_records(inputs: Any, targets: Any, example: Any = None) -> Records:
+def read_records(inputs: Any, targets: Any, example: Any = None, group: Any = None) -> Records:
     """All records, converted one by one to the example's shapes and dtypes.
 
     Without an example the shapes and dtypes of the tensors or arrays are taken for public.
@@ -64,7 +81,10 @@ def read_records(inputs: Any, targets: Any, example: Any = None) -> Records:
         )
     read = [_read_part(part, like) for part, like in zip(parts, blank, strict=True)]
     is_good = np.logical_and.reduce([good for _, good in read])
-    return Records(tuple(part for part, _ in read), blank, is_good)
+    owners = None if group is None else read_patients(group, len(is_good))
+    if owners is not None:
+        is_good &= owners >= 0
+    return Records(tuple(part for part, _ in read), blank, is_good, owners)
 
 
 def _as_tensor(values: Any) -> Tensor:
