@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 from dp_accounting import get_epsilon_gaussian
+from jopeq.sums.secure_sum import SecureSum
 
 from jopeq.errors import DataError
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.secure_sum import SecureSum
 from jopeq_lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
 from jopeq_lab.training.config import PeopleConfig
 from jopeq_lab.training.data import Dataset, load

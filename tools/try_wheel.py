@@ -22,7 +22,7 @@ update = np.random.default_rng(0).normal(0.0, 0.01, 7850).astype(np.float32)
 for scheme in (
     jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.03),
     jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
-    jopeq.scheme("jopeq", epsilon=4.0, rate=2.0, coding="entropy"),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=2.0),
 ):
     payload = scheme.encode(update)
     decoded = scheme.decode(payload)
@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
         _run(*pip, *install, cwd=place)
         job = ["--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95"]
         _run(python.with_name("jopeq"), "plan", *job, cwd=place)
-        _run(python.with_name("jopeq"), "explore", "--out", "page.html", cwd=place)
+        _run(python.with_name("jopeq"), "audit", *job[:4], "--draws", "20000", cwd=place)
         _run(python, "-c", CODEC, cwd=place)
     sys.stdout.write(f"{wheels[0].name} works alone\n")
 

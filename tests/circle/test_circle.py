@@ -38,9 +38,7 @@ from tests.circle.circles import (
 # Sums
 
 
-@pytest.mark.parametrize(
-    ("dropouts", "exchanges"), [("repeat", [2, 1, 1]), ("recover", [5, 5, 5])]
-)
+@pytest.mark.parametrize(("dropouts", "exchanges"), [("repeat", [2, 1, 1]), ("recover", [5, 5, 5])])
 def test_sums_and_exchanges(circle, dropouts, exchanges):
     one = circle(dropouts=dropouts, bits=11, length=100)
     for number, expected in enumerate(exchanges, 1):

@@ -12,19 +12,16 @@ import torch
 
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import arguments as plans
-from jopeq.kernels.gpu import codec, measure, share
+from jopeq.kernels.gpu import codec, measure
 from jopeq.kernels.gpu.arguments import ROW, TILE, uses_triton
 from jopeq.lattice.codebook import unit_dither
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import into_unit_ball
-from jopeq.noise.gaussian_rounding import DRAW_LANE
 from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, READ_CHUNK, lane_sum
-from jopeq.wire.rotation import rotate_block
 
-_WORD_LIMIT = 2.0**31 - 1.0
 _MAX_COORDINATE = 2.0**50
 
 
@@ -41,8 +38,7 @@ def encode(plan, tensors, scales, shared_key, private_key, counts):
         x = np.pad(x, (0, -len(x) % plan.dimension)).reshape(-1, plan.dimension)
         letters = _letters(plan, x, start // plan.dimension, shared, private, counts).reshape(-1)
         filled = np.pad(letters, (0, -len(letters) % plan.letters_in(TILE))).astype(np.int64)
-        words = plan.width == 32
-        packed.append(filled.astype("<i4").tobytes() if words else _bits(plan).encode(filled))
+        packed.append(_bits(plan).encode(filled))
         assert 8 * len(packed[-1]) == -(-len(wide) // TILE) * (TILE // ROW) * plan.row_bits
     return torch.frombuffer(bytearray(b"".join(packed)), dtype=torch.int32)
 
@@ -58,13 +54,9 @@ def _letters(plan, x, first, shared, private, counts):
     if plan.is_clipped:
         x, clipped = into_unit_ball(x)
         counts[0] += clipped
-    if plan.step == "grid":
-        x = _on_grid(x, numbers["step"])
     if plan.noise in ("laplace", "t"):
         limit = numbers["noise_limit"]
         x = (x + _noise(plan, private, first, count)).clip(-limit, limit)
-    if plan.step == "grid":
-        return np.rint(x * numbers["inverse_step"]).clip(-_WORD_LIMIT, _WORD_LIMIT)
     words = shared.words16(lane=0, start=first * size, count=count * size)
     if plan.step == "cells":
         dither = Lattice("A2", step=numbers["step"]).dither(words.reshape(-1, 2))
@@ -83,13 +75,6 @@ def _within(cells, low, high, counts):
     inside = cells.clip(low, high)
     counts[1] += np.count_nonzero(inside != cells)
     return inside
-
-
-def _on_grid(x, grid):
-    rounded = np.rint(x / grid) * grid
-    outside = portable.squares(rounded) > 1.0
-    rounded[outside] = np.trunc(x[outside] / grid) * grid
-    return rounded
 
 
 def _noise(plan, private, first, count):
@@ -136,18 +121,14 @@ def decode(plan, out, packed, spans, key, weight):
 
 def _scaled(plan, packed, count, shared):
     numbers, samples = plan.numbers, -(-count // plan.dimension)
-    if plan.step == "grid":
-        return packed.view("<i4")[:count] * numbers["step"]
     letters = _bits(plan).unpack(packed.tobytes(), 8 * len(packed) // plan.width)[:samples]
     words = shared.words16(lane=0, start=0, count=samples * plan.dimension)
     if plan.step == "cells":
         dither = Lattice("A2", step=numbers["step"]).dither(words.reshape(-1, 2))
-        points = plan.points.numpy().reshape(-1, 2)[letters]
-        return (points - dither if plan.is_subtractive else points).reshape(-1)
+        return (plan.points.numpy().reshape(-1, 2)[letters] - dither).reshape(-1)
     unit = unit_dither(words)
     if plan.step == "line":
-        points = (letters - numbers["f0"]) * numbers["step"]
-        return points - unit * numbers["step"] if plan.is_subtractive else points
+        return (letters - numbers["f0"]) * numbers["step"] - unit * numbers["step"]
     return plan.points.numpy()[letters] - unit * numbers["f0"]
 
 
@@ -176,37 +157,12 @@ def chunk_sums(tensor, mean, is_square):
     return torch.tensor([lane_sum(terms[i : i + READ_CHUNK]) for i in starts], dtype=torch.float64)
 
 
-def key_stream(key, lane, first, count, device):
-    return torch.from_numpy(_stream(key).read(lane=lane, start=first, count=count))
-
-
-def turn(source, values, start, key, factor=1.0):
-    turned = rotate_block(source.double().numpy() * factor, start, _stream(key))
-    values.copy_(torch.from_numpy(turned))
-
-
-def draw_share(values, law, bound, bits, key, bytes_):
-    moved = values.numpy() + (bytes_.numpy() + 0.5) / 256.0
-    places = np.floor(moved).clip(-bound, bound).astype(np.int64)
-    words = _stream(key).words64(lane=DRAW_LANE, start=0, count=len(places))
-    letters = law.draw(places, words) & ((1 << bits) - 1)
-    found = torch.from_numpy(letters.astype(np.uint8 if bits <= 8 else np.uint16))
-    return found, int(np.square(places).sum())
-
-
-def _stream(key):
-    return SharedStream(np.array(key, "<i4").tobytes())
-
-
 def stand_in(monkeypatch: Any) -> None:
     """Let NumPy do what Triton does, on devices where Triton does not run."""
     for part in (encode, decode, join, split):
         name = f"{part.__name__}_with_triton"
         monkeypatch.setattr(codec, name, _dispatch(getattr(codec, name), part))
-    for part in (key_stream, turn, draw_share, chunk_sums):
-        chosen = _dispatch(getattr(share, part.__name__), part)
-        monkeypatch.setattr(share, part.__name__, chosen)
-    monkeypatch.setattr(measure, "chunk_sums", share.chunk_sums)
+    monkeypatch.setattr(measure, "chunk_sums", _dispatch(measure.chunk_sums, chunk_sums))
     monkeypatch.setattr(plans, "uses_triton", lambda device: True)
 
 

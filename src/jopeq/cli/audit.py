@@ -15,11 +15,12 @@ from jopeq.analysis.localdp import LocalDp
 from jopeq.analysis.record_audit import RecordAudit
 from jopeq.cli.options import (
     AsJson,
+    Epsilon,
+    Parameter,
+    Rate,
     build_any,
-    given_options,
-    takes_scheme,
+    read_values,
     was_given,
-    with_usual,
 )
 from jopeq.cli.output import epsilon_text, explain_errors, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
@@ -35,7 +36,6 @@ _USUAL = {
 }  # fmt: skip
 
 
-@takes_scheme
 def audit(
     context: typer.Context,
     settings: Annotated[
@@ -48,6 +48,9 @@ def audit(
     scheme: Annotated[
         str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, clients, records")
     ] = "jopeq",
+    epsilon: Epsilon = None,
+    rate: Rate = None,
+    parameter: Parameter = None,
     draws: Annotated[int, typer.Option(help="runs of the real sampler", min=1000)] = 200_000,
     confidence: Annotated[float, typer.Option(help="of the attack's bound")] = 0.95,
     as_json: AsJson = False,
@@ -64,8 +67,8 @@ def audit(
         return
     if settings:
         raise typer.BadParameter(f"{settings[0]} would not be read: it belongs to --flower-localdp")
-    given = given_options(context)
-    built = build_any(scheme, **with_usual(given, _USUAL.get(scheme, {})))
+    given = read_values(parameter, epsilon=epsilon, rate=rate)
+    built = build_any(scheme, {**_USUAL.get(scheme, {}), **given})
     with explain_errors():
         report: Audit | RecordAudit = run_audit(built, draws=draws, confidence=confidence)
     if as_json:

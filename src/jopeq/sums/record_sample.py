@@ -1,4 +1,8 @@
-"""Fresh samples of records, or of patients with all their records, by private words."""
+"""Fresh samples of records, or of patients with all their records, by private words.
+
+The drawn sit in random slots of padded batches: a record that is absent leaves its slot empty, and
+nobody else moves to another place, where a library might round differently.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +14,69 @@ from numpy.typing import NDArray
 
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.parameters import as_annotated
-from jopeq.sums.clipped_total import as_group
 
 Indices = NDArray[np.int64]
 
-_SAMPLE_LANE, _CUT_LANE = 0, 1  # of a private stream
+_EXACT = 2.0**53  # floats below it hold every whole number
+_SAMPLE_LANE, _CUT_LANE, _SLOT_LANE = 0, 1, 2  # of a private stream
 
 
 def records_of_patients(count: int, group: Any, most_rows: int) -> Indices:
-    """(patients, most_rows): which records each patient has; −1 where there is none."""
+    """(patients, most_rows): which records each patient has; −1 where there is none.
+
+    Records without a patient's number are left out.
+    """
     records: int = as_annotated("count", "int", count)
     if group is None:
         if most_rows != 1:
             raise ValueError(f"most_rows={most_rows} belongs to group: give both or neither")
         return np.arange(records)[:, None]
-    owners = np.unique(as_group(group, records), return_inverse=True)[1]
+    known = read_patients(group, records)
+    numbered = np.flatnonzero(known >= 0)
+    owners = np.unique(known[numbered], return_inverse=True)[1]
     order = np.argsort(owners, kind="stable")
     sizes = np.bincount(owners)
-    ranks = np.arange(records) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     places = np.full((len(sizes), most_rows), -1, dtype=np.int64)
     is_kept = ranks < most_rows
-    places[owners[order][is_kept], ranks[is_kept]] = order[is_kept]
+    places[owners[order][is_kept], ranks[is_kept]] = numbered[order[is_kept]]
     return places
+
+
+def read_patients(group: Any, count: int) -> Indices:
+    """Whose each record is: equal numbers for one patient, −1 where nobody's.
+
+    Each entry is read alone, as a whole number or else as text, so that a missing or strange one
+    changes what no other says.
+
+    >>> read_patients([7, "7", 7.0, "P-7", None, float("nan")], 6)
+    array([ 0,  0,  0,  1, -1, -1])
+    """
+    found = group.tolist() if hasattr(group, "tolist") else list(group)
+    if getattr(group, "ndim", 1) != 1 or len(found) != count:
+        raise ValueError(
+            f"group must hold one patient's number for each of the {count} records, got shape "
+            f"{getattr(group, 'shape', len(found))}: number the patients"
+        )
+    numbers: dict[int | str, int] = {}
+    names = map(_read_patient, found)
+    return np.array(
+        [-1 if name is None else numbers.setdefault(name, len(numbers)) for name in names],
+        dtype=np.int64,
+    )
+
+
+def _read_patient(entry: Any) -> int | str | None:
+    text = entry.strip() if isinstance(entry, str) else None
+    try:
+        return int(text or entry) if text or float(entry).is_integer() else None
+    except Exception:  # of this entry alone
+        if not text:
+            return None
+    try:
+        return int(float(text)) if abs(float(text)) < _EXACT else None
+    except ValueError:
+        return text
 
 
 def draw_records(count: int, sampling: float, private: PrivateStream) -> NDArray[np.bool_]:
@@ -51,3 +96,15 @@ def draw_sample(count: int, sampling: float, most: int, private: PrivateStream) 
     drawn = np.flatnonzero(draw_records(count, sampling, private))
     words = private.words64(lane=_CUT_LANE, start=0, count=len(drawn))
     return drawn[np.sort(np.argsort(words, kind="stable")[:most])]
+
+
+def draw_slots(count: int, slots: int) -> Indices:
+    """Distinct slots for ``count`` patients: every arrangement is equally likely.
+
+    Without one of them the others' arrangement has the same law as before.
+    """
+    while True:
+        words = PrivateStream().words64(lane=_SLOT_LANE, start=0, count=slots)
+        order = np.argsort(words)
+        if (np.diff(words[order]) > 0).all():  # of equal words no order would be random
+            return order[:count]
