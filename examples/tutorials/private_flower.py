@@ -124,7 +124,9 @@ print(f"FedAvg: {plain[-1]:.1f}% after {len(plain) - 1} rounds")
 # %% With two lines
 # The mod goes to the client, the wrapper to the server. Both get the same
 # scheme; a hospital refuses a server that has another one.
-scheme = jopeq.ClientSum(epsilon=8.0, clip=2.0, clients=30, threshold=25, rounds=6)
+scheme = jopeq.ClientSum(
+    epsilon=8.0, clip=2.0, clients=30, threshold=25, rounds=6
+)
 app = ClientApp(mods=[SumMod(scheme, unsigned=True)])  # no keys: a simulation
 app.train()(train)
 strategy = SumStrategy(FedAvg(fraction_evaluate=0.0), scheme, unsigned=True)
@@ -147,8 +149,8 @@ axes.spines[["top", "right"]].set_visible(False)
 figure.savefig("accuracy.svg", bbox_inches="tight")
 
 # %% What the server was told
-# The strategy reports each round: what it received, and the ε that each hospital
-# has spent so far.
+# The strategy reports each round: what it received, and the ε that each
+# hospital has spent so far.
 for report in strategy.reports:
     size, epsilon = report.bytes_up[2], report.epsilon[2]
     print(
