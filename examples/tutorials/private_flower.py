@@ -24,7 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
 import jopeq
-from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy
+from jopeq.flower import SumMod, SumStrategy
 from jopeq_lab.pictures.colours import look_of
 from jopeq_lab.training.data import load
 from jopeq_lab.training.partition import partition
@@ -115,12 +115,12 @@ print(f"FedAvg: {plain[-1]:.1f}% after {len(plain) - 1} rounds")
 # %% With two lines
 # The mod goes to the client, the wrapper to the server. Both get the same
 # scheme; a hospital refuses a server that has another one.
-scheme = jopeq.SecureSum(
-    epsilon=8.0, clip=2.0, clients=30, threshold=25, participations=6
+scheme = jopeq.ClientSum(
+    epsilon=8.0, clip=2.0, clients=30, threshold=25, rounds=6
 )
-app = ClientApp(mods=[JoPEQSumMod(scheme)])
+app = ClientApp(mods=[SumMod(scheme)])
 app.train()(train)
-strategy = JoPEQSumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
+strategy = SumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
 
 private = run(strategy, app, rounds=6)
 print(f"the same, private: {private[-1]:.1f}%")
@@ -130,7 +130,7 @@ print(scheme.guarantee)
 figure, axes = plt.subplots(figsize=(6, 3.5))
 for label, name, history in (
     ("FedAvg", "none", plain),
-    ("FedAvg, secure sum, ε = 8 for the hospital", "sum", private),
+    ("FedAvg, secure sum, ε = 8 for the hospital", "clients", private),
 ):
     look = look_of(name)
     axes.plot(history, look.marker + "-", color=look.colour, label=label)
@@ -153,6 +153,6 @@ for report in strategy.reports:
 # ε = 8 was for six rounds. Every hospital has a ledger, a file that outlives
 # runs and restarts. All of them refuse the seventh round, whoever asks, and the
 # run ends with the model that it began with.
-again = JoPEQSumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
+again = SumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
 run(again, app, rounds=1)
 print(again.reports[-1].failed[0])

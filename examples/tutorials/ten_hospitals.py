@@ -151,7 +151,7 @@ def train(features_of, scheme, hospitals, ledgers=None, rounds=30):
                 total = total + gradients.sum(axis=0) / 400
                 continue
             if ledgers is not None:
-                ledgers[hospital].participate(scheme, 31, run="training")
+                ledgers[hospital].charge(scheme, 31, run="training")
             share = scheme.encode(gradients, seed=seed)
             total = total + share.astype(int)  # under masks, elsewhere
         if scheme is not None:
