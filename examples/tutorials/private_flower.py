@@ -139,7 +139,7 @@ print(scheme.guarantee)
 figure, axes = plt.subplots(figsize=(6, 3.5))
 for label, name, history in (
     ("FedAvg", "none", plain),
-    ("FedAvg, secure sum, ε = 8 for the hospital", "sum", private),
+    ("FedAvg, secure sum, ε = 8 for the hospital", "clients", private),
 ):
     look = look_of(name)
     axes.plot(history, look.marker + "-", color=look.colour, label=label)
