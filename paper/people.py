@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 from dp_accounting import get_epsilon_gaussian
-from jopeq.sums.secure_sum import SecureSum
 
 from jopeq.errors import DataError
 from jopeq.privacy.guarantee import Guarantee
