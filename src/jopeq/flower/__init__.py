@@ -1,6 +1,6 @@
 """jopeq inside Flower: mods for the ClientApp and strategies for the ServerApp.
 
-One client engine (``client``) and one server engine (``report``, ``sum_server``) have thin fronts:
+One client engine (``client``) and one server engine (``server``) have thin fronts:
 
 - payloads: ``PayloadMod`` compresses each update, with privacy against the server if the scheme
   has it, and ``PayloadStrategy`` wraps any of Flower's strategies;
@@ -29,7 +29,7 @@ if find_spec("flwr") is None:
 from jopeq.flower.node import check_node
 from jopeq.flower.payload_mod import PayloadMod
 from jopeq.flower.payload_strategy import PayloadStrategy
-from jopeq.flower.report import RoundFailedError, RoundReport
+from jopeq.flower.server import RoundFailedError, RoundReport
 from jopeq.flower.sum_mod import SumMod, reply_table, reply_total
 from jopeq.flower.sum_strategy import SumStrategy
 from jopeq.flower.survey import ask, survey_client

@@ -14,12 +14,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from jopeq.analysis.learning import mean_error
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
 from jopeq.flower.arrays import Model, Values, from_content, move, widen
 from jopeq.flower.payload_mod import RECORD, check_scheme, offer
-from jopeq.flower.report import RoundReport
 from jopeq.flower.screening import (
     averages,
     bad_metrics,
@@ -29,6 +27,7 @@ from jopeq.flower.screening import (
     weigh,
     weights_of,
 )
+from jopeq.flower.server import RoundReport
 from jopeq.flower.wrapper import Wrapper, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes.aggregate import weighted_sum
@@ -100,11 +99,6 @@ class PayloadStrategy(Wrapper):
         """Names of the arrays whose updates clients send."""
         return list(model.floats)
 
-    def error_of(self, dimension: int, clients: int) -> tuple[str, Any]:
-        """Bits of an entry, and the error of a mean of so many clients."""
-        bits = f"{self._scheme.bits_per_entry:.3g} bits each"
-        return bits, mean_error(self._scheme, dimension, clients)
-
     # Training
 
     def configure_train(
@@ -136,7 +130,8 @@ class PayloadStrategy(Wrapper):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Open the replies, reject bad ones, and let ``inner`` aggregate the rest."""
         received, report = list(replies), self._rounds.report
-        self._rounds.note_missing(self._models, received)
+        answered = {reply.metadata.src_node_id for reply in received}
+        self._rounds.note_missing(self._models.keys() - answered)
         errors = [reply for reply in received if not self._rounds.read(reply)]
         opened = self._usable([reply for reply in received if not reply.has_error()])
         usable = [one.reply for one in opened]

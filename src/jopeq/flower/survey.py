@@ -6,10 +6,9 @@ is the hospital's end of it, as it is for training.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
-from logging import INFO, WARNING
-from typing import Any
+from logging import INFO
+from typing import Any, Unpack
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -17,8 +16,8 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from jopeq.flower.client import agreed_task
+from jopeq.flower.server import SumOptions, SumServer
 from jopeq.flower.sum_mod import SumMod, reply_table
-from jopeq.flower.sum_server import SumServer
 from jopeq.flower.tasks import survey_task
 from jopeq.statistics import Answers, Survey
 
@@ -70,12 +69,9 @@ def ask(
     grid: Grid,
     survey: Survey,
     *,
-    trusted: str | os.PathLike[str] | None = None,
-    unsigned: bool = False,
     run: str = "",
-    min_available_nodes: int | None = None,
-    deadline: float | None = None,
     timeout: float = 3600.0,
+    **options: Unpack[SumOptions],
 ) -> Answers:
     """Ask the hospitals, and return the answers; ``RoundFailedError`` if there is no sum.
 
@@ -88,30 +84,17 @@ def ask(
         Of Flower's ServerApp.
     survey : Survey
         The questions, and the ε that all answers together cost.
-    trusted : Optional[path] (default: None)
-        File with the public keys of all hospitals, in hexadecimal, one a line.
-    unsigned : bool (default: False)
-        For simulations: anybody takes part.
     run : str (default: "")
         As on the clients. A ledger takes a survey once; under another name it takes it anew.
-    min_available_nodes : Optional[int] (default: None)
-        Nodes to wait for before anything is asked, by default ``survey.threshold``.
-    deadline : Optional[float] (default: None)
-        Seconds that an exchange waits for replies, by default as for ``RecordStrategy``.
     timeout : float (default: 3600.0)
         Seconds that all of it may take.
+    options
+        See ``SumOptions``: ``trusted`` or ``unsigned``, ``min_available_nodes``, ``deadline``.
     """
     if not isinstance(survey, Survey):
         raise ValueError(f"survey must be a jopeq.statistics.Survey, got {survey!r:.80}")
-    server = SumServer(
-        survey_task(survey, run),
-        name="ask",
-        trusted=trusted,
-        unsigned=unsigned,
-        min_available_nodes=min_available_nodes,
-        deadline=deadline,
-    )
+    server = SumServer(survey_task(survey, run), "ask", **options)
     log(INFO, "ask: %s: %s", survey.name, survey.sum.guarantee)
-    log(WARNING if unsigned else INFO, "ask: %s", server.describe())
+    server.announce()
     decoded = server.sum(grid, RecordDict(), number=1, timeout=timeout)
     return survey.answers(decoded, clients=len(server.server.cohort))
