@@ -57,29 +57,19 @@ def offer(scheme: Scheme) -> ConfigRecord:
 
 
 class PayloadMod(Mod):
-    """Encodes the update of every train message.
+    """Encodes the update of every train message: trained minus received, of all float arrays.
 
-    The mod forms the update, trained minus received, from all float arrays of all array records.
     Integer and boolean arrays are not sent: the server keeps its own. Running statistics of
     normalisation layers are sent in coordinates of their own (``jopeq.state_update``). Put the mod
     first, before mods that change arrays: the first mod is the last to see the reply.
 
-    The client's log has the bytes and the clipped share of every reply.
-
     With a scheme that names an ε, the server may choose any model and still learns nothing from the
-    reply but the noised payload:
-
-    - Refusals come before the app trains: settings that differ from the server's, a spent budget, a
-      model that cannot be read. The server reads a code and one fixed sentence for each kind of
-      refusal (``jopeq.flower.refusals``); the client's log has the details. The cost follows from
-      the model's shapes and is in the ledger's file before the app trains.
-    - After training, every reply holds the same arrays. An array that the app leaves out, or
-      returns in another shape or kind, counts as unchanged; NaN counts as 0. If the app raises,
-      exits, or answers with an error or without arrays, the update is 0. Only the client's log
-      tells.
-    - Metrics that ``metrics`` does not name, and all configs, stay on the client, also in replies
-      to other messages (evaluate, query), which lose their arrays and the text of errors too.
-      ``get_parameters`` of Flower's older clients is refused.
+    reply but the noised payload. Refusals come before the app trains, and the cost, which follows
+    from the model's shapes, is in the ledger's file. After training every reply holds the same
+    arrays: one that the app leaves out, or returns in another shape or kind, counts as unchanged,
+    NaN counts as 0, and the update of an app that fails or exits is 0. Configs stay on the client,
+    and so do metrics that ``metrics`` does not name and the texts of errors, also in replies to
+    other messages (evaluate, query), which lose their arrays. Only the client's log tells.
 
     With ``none``, ``sdq`` and ``dq`` nothing is private: metrics, configs and errors of the app
     pass, and an update that cannot be encoded becomes an error reply.
@@ -99,8 +89,7 @@ class PayloadMod(Mod):
         The ledger's file, made once by ``jopeq ledger init``; ``jopeq-ledger`` replaces it. Without
         both, a file in Flower's home of the node, made on first use.
     frozen : Iterable[str] or "auto" (default: ())
-        Patterns of array names that are never sent. "auto" sends what ``model`` trains
-        (``requires_grad``).
+        Patterns of array names that are never sent. "auto" sends what ``model`` trains.
     model : Optional[Module or callable] (default: None)
         For "auto": the app's PyTorch module, or what makes it.
     metrics : Iterable[str] or Mapping[str, float] (default: ())

@@ -45,14 +45,12 @@ class RecordStrategy(Strategy):
 
     A round is one message to each hospital and back; hospitals that are new, or were away, are
     asked for their keys at the same time. If a hospital does not answer, the others are asked again
-    (an attempt more in every ledger). While there are too few hospitals the round waits,
-    ``timeout`` of ``start`` at most. The optimizer steps with the mean of the clipped gradients.
-
-    Hospitals may join and leave between rounds. When too few can pay for another round, ``start``
-    returns the model. Plan a few more ``rounds`` in the scheme than the run will have: every
-    attempt takes one. ``reports`` has a ``RoundReport`` for each round. Evaluate on the server's
-    own data, by ``evaluate_fn`` of ``start``. With ``evaluations`` of the scheme the hospitals'
-    records are evaluated too, by private sums that the same ε covers.
+    (an attempt more in every ledger, so plan a few more ``rounds`` in the scheme than the run will
+    have). While there are too few hospitals the round waits, ``timeout`` of ``start`` at most. The
+    optimizer steps with the mean of the clipped gradients. When too few can pay for another round,
+    ``start`` returns the model. ``reports`` has a ``RoundReport`` for each round. With
+    ``evaluations`` of the scheme the hospitals' records are evaluated too, by private sums that the
+    same ε covers.
 
     Parameters
     ----------

@@ -23,16 +23,11 @@ class SumStrategy(Wrapper):
     """Wraps FedAvg, FedAvgM, FedAdam, FedYogi or another of Flower's strategies that average.
 
     A round asks a random cohort of up to ``scheme.clients`` nodes, out of all that are there, and
-    waits until ``scheme.threshold`` of them have answered, at most for the ``timeout`` of
-    ``start``. ``inner`` says what they are sent, and sees one reply: the server's arrays plus the
-    mean update of those who answered, all of whom weigh the same.
-
-    A client that does not answer in time, answers with an error or sends something that cannot be
-    used has dropped out; a warning names it, and later rounds ask it less often. When too few
-    clients can pay for another round, ``start`` returns the model.
-
-    ``reports`` holds a ``RoundReport`` for each round: ``bytes_up`` and ``bytes_down`` are all
-    messages of the protocol and the model, ``rejected`` are replies that could not be used.
+    waits for ``scheme.threshold`` of them, at most for the ``timeout`` of ``start``. ``inner`` says
+    what they are sent, and sees one reply: the server's arrays plus the mean update of those who
+    answered, all of whom weigh the same. Whoever does not answer in time or as agreed has dropped
+    out; a warning names it, and later rounds ask it less often. When too few clients can pay for
+    another round, ``start`` returns the model. ``reports`` holds a ``RoundReport`` for each round.
 
     Parameters
     ----------
@@ -40,11 +35,8 @@ class SumStrategy(Wrapper):
         Makes the message to the clients, and turns the mean into the next model.
     scheme : ClientSum
         The clients' own, or they refuse.
-    frozen : Iterable[str] or "auto" (default: ())
-        Patterns of array names that are never sent; the mods' must be the same. "auto" sends what
-        ``model`` trains.
-    model : Optional[Module or callable] (default: None)
-        For "auto": the app's PyTorch module, or what makes it.
+    frozen, model
+        As for ``PayloadMod``; the mods' must be the same.
     run : str (default: "")
         As on the clients.
     options

@@ -33,17 +33,12 @@ def survey_client(
 ) -> ClientApp:
     """A ClientApp that answers surveys. ``record_client`` makes one that also trains.
 
-    Parameters
-    ----------
-    load : callable
-        ``load(context)`` gives the hospital's table, one row a record: what ``Survey.rows`` takes.
-        It is called after the share is charged, and must read nothing else of the server. An error
-        is in the node's log and sends the share of an empty hospital.
-    surveys : Optional[Collection[Survey]] (default: None)
-        The surveys that this hospital has agreed to. None answers any within the configuration of
-        the node, which must have ``jopeq-max-epsilon``, ``jopeq-max-delta`` and ``jopeq-columns``.
-    run, unsigned
-        As for ``SumMod``.
+    ``load(context)`` gives the hospital's table, one row a record: what ``Survey.rows`` takes. It
+    is called after the share is charged, and must read nothing else of the server. An error is in
+    the node's log and sends the share of an empty hospital. ``surveys`` are those that the hospital
+    has agreed to; None answers any within the node's configuration, which must have
+    ``jopeq-max-epsilon``, ``jopeq-max-delta`` and ``jopeq-columns``. ``run`` and ``unsigned`` are
+    as for ``SumMod``.
     """
     mod = SumMod(None, run=run, unsigned=unsigned, surveys=surveys)
     return answer_surveys(ClientApp(mods=[mod]), load, surveys)
@@ -76,20 +71,9 @@ def ask(
     """Ask the hospitals, and return the answers; ``RoundFailedError`` if there is no sum.
 
     The first messages ask who is there and cost nothing; the next make the shares. A hospital that
-    does not answer then costs the others one of ``survey.attempts``, and a smaller cohort is asked.
-
-    Parameters
-    ----------
-    grid : Grid
-        Of Flower's ServerApp.
-    survey : Survey
-        The questions, and the ε that all answers together cost.
-    run : str (default: "")
-        As on the clients. A ledger takes a survey once; under another name it takes it anew.
-    timeout : float (default: 3600.0)
-        Seconds that all of it may take.
-    options
-        See ``SumOptions``: ``trusted`` or ``unsigned``, ``min_available_nodes``, ``deadline``.
+    does not answer then costs the others one of the survey's rounds, and a smaller cohort is asked.
+    A ledger takes a survey once, and anew under another ``run``, whose name the clients have too.
+    ``timeout`` bounds the seconds of all of it; for ``options`` see ``SumOptions``.
     """
     if not isinstance(survey, Survey):
         raise ValueError(f"survey must be a jopeq.statistics.Survey, got {survey!r:.80}")
