@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -313,7 +313,7 @@ class Ledger:
         return self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING)
 
     def _epsilon_of(self, runs: Iterable[Run]) -> float:
-        return epsilon_within([run.spent for run in runs], self._delta, self._budget)
+        return _epsilon(tuple(run.spent for run in runs), self._delta, self._budget)
 
     def _note(self, cost: Guarantee, spec: str) -> None:
         self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
@@ -509,6 +509,12 @@ class Ledger:
                 f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
                 "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
             ) from error
+
+
+@lru_cache(maxsize=64)
+def _epsilon(runs: tuple[RecordRounds, ...], delta: float, budget: float) -> float:
+    """ε of these rounds, which a ledger asks for several times in a row."""
+    return epsilon_within(runs, delta, budget)
 
 
 def check_clip_is_public(scheme: Scheme) -> None:

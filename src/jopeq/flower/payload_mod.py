@@ -26,8 +26,8 @@ from jopeq.flower.arrays import (
 from jopeq.flower.budget import Budget, budget_of
 from jopeq.flower.client import App, Mod, is_train, other_reply
 from jopeq.flower.node import Metrics, read_metrics
-from jopeq.flower.refusals import RefusedError, refusing
-from jopeq.ledger import check_clip_is_public
+from jopeq.flower.refusals import RefusedError
+from jopeq.ledger import Ledger, check_clip_is_public
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts
 from jopeq.wire.entries import Entries
@@ -117,16 +117,17 @@ class PayloadMod(Mod):
         self._scheme, self._frozen = check_scheme(scheme), frozen_names(frozen, model)
         self._metrics, self._budget = read_metrics(metrics), None
         if budget is not None:
+            Ledger(budget, delta)  # refuses impossible numbers
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
             check_clip_is_public(scheme)
 
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
         """Agree, charge, let the app train, encode."""
-        with refusing("budget"):
-            budget = budget_of(node, app.context.node_config, self._budget)
-        with refusing("settings"):
-            if budget is not None:
-                check_clip_is_public(self._scheme)
+        app.code = "budget"
+        budget = budget_of(node, app.context.node_config, self._budget)
+        app.code = "settings"
+        if budget is not None:
+            check_clip_is_public(self._scheme)
         offered = app.msg.content.config_records.get(RECORD)
         if offered is not None:  # Flower's own mods want the app's config record alone
             del app.msg.content[RECORD]
@@ -135,11 +136,13 @@ class PayloadMod(Mod):
         allowed: Metrics = node.get("metrics", self._metrics)
         if not is_train(app.msg):
             if not self._scheme.is_private:
+                app.code = ""
                 return app.call_next(app.msg, app.context)
             return other_reply(app, allowed)
         task = self._prepare(app, offered)
         if budget is not None:
-            with refusing("budget"), budget.opened(app.context.state) as found:
+            app.code = "budget"
+            with budget.opened(app.context.state) as found:
                 found.ledger.charge(task.scheme, task.sizes)
                 found.keep()
         if self._scheme.is_private:
@@ -148,16 +151,14 @@ class PayloadMod(Mod):
 
     def _prepare(self, app: App, offered: ConfigRecord | None) -> _Coding:
         """All that encoding the reply will need, checked before anything is paid for."""
-        with refusing("settings"):
-            scheme = _agree(self._scheme, offered)
-        with refusing("model"):
-            model = Model(app.msg.content)
-            warn_unused(model, self._frozen)
-            if scheme.per == "layers" and offered is not None and "clips" in offered:
-                scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
-            task = _Coding(model, scheme, sent_names(model, self._frozen))
-            if scheme.is_private:  # names, types and shapes tell whether it can be encoded
-                Entries.of_state({name: model.floats[name] for name in task.names})
+        scheme = _agree(self._scheme, offered)
+        app.code, model = "model", Model(app.msg.content)
+        warn_unused(model, self._frozen)
+        if scheme.per == "layers" and offered is not None and "clips" in offered:
+            scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
+        task = _Coding(model, scheme, sent_names(model, self._frozen))
+        if scheme.is_private:  # names, types and shapes tell whether it can be encoded
+            Entries.of_state({name: model.floats[name] for name in task.names})
         entries = sum(task.sizes.values())
         if entries > getattr(scheme, "max_entries", entries):
             raise RefusedError("too-many-entries")
@@ -241,10 +242,11 @@ def _private_reply(app: App, task: _Coding, allowed: Metrics) -> Message:
 
 def _public_reply(app: App, task: _Coding) -> Message:
     """The app's reply with all its records, and the payload instead of the arrays."""
+    app.code = ""
     reply = app.call_next(app.msg, app.context)
     if reply.has_error():
         return reply
-    arrays = reply.content.array_records
+    app.code, arrays = "encoding", reply.content.array_records
     content = RecordDict({key: one for key, one in reply.content.items() if key not in arrays})
     try:
         if RECORD in content:

@@ -19,7 +19,7 @@ from jopeq.flower.arrays import Model, frozen_names, sent_names, warn_unused, wh
 from jopeq.flower.budget import Budget, OpenLedger, budget_of
 from jopeq.flower.client import App, Mod, Work, hand_over, other_reply
 from jopeq.flower.node import LIMITS, check_columns, read_keys, refuse_budget
-from jopeq.flower.refusals import RefusedError, refusing
+from jopeq.flower.refusals import RefusedError
 from jopeq.flower.tasks import (
     RECORD,
     Offer,
@@ -119,30 +119,26 @@ class SumMod(Mod):
 
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
         """Agree, charge, let the app compute, mask."""
-        with refusing("settings"):
-            refuse_budget(node)
-            offer = Offer.take(app.msg)
+        refuse_budget(node)
+        offer = Offer.take(app.msg)
         if offer is None:
             return other_reply(app, node.get("metrics", {}))
-        with refusing("settings"):
-            task = self._agree(offer)
-            self._check_limits(node, task)
-            terms = task.terms(unsigned=self._unsigned)
-            keys = _read_keys(node, terms, offer)
-        is_free, total_of = joins(offer.data), None
+        task = self._agree(offer)
+        self._check_limits(node, task)
+        terms = task.terms(unsigned=self._unsigned)
+        keys = _read_keys(node, terms, offer)
+        app.code, is_free, total_of = "model", joins(offer.data), None
         if not is_free and (len(app.msg.content) or task.asked):
-            with refusing("model"):
-                total_of = task.prepare(app.msg.content)
+            total_of = task.prepare(app.msg.content)
         content = None if is_free else digest_content(app.msg.content, offer.kind)
-        with refusing("budget"), _budget(app, node, task).opened(app.context.state) as found:
-            account = _Account(found, task)
-            with refusing("protocol"):
-                client = account.member(terms, keys)
-                if is_free:
-                    account.check()
-                due = client.accept(offer.data, content=content)
-        with refusing("protocol"):
-            reply = due if isinstance(due, bytes) else _finish(due, app, task, total_of)
+        app.code = "budget"
+        with _budget(app, node, task).opened(app.context.state) as found:
+            app.code, account = "protocol", _Account(found, task)
+            client = account.member(terms, keys)
+            if is_free:
+                account.check()
+            due = client.accept(offer.data, content=content)
+        reply = due if isinstance(due, bytes) else _finish(due, app, task, total_of)
         told = {} if account.covers is None else {"covers": account.covers}
         record = ConfigRecord({"message": reply, **told})
         return Message(RecordDict({RECORD: record}), reply_to=app.msg)
@@ -198,13 +194,13 @@ class SumMod(Mod):
             log(WARNING, told, found["epsilon"])
         if missing := [key for key in task.needs if key not in node]:
             raise ValueError(f"jopeq-{missing[0]} of the node's configuration must be set")
-        with refusing("limits"):
-            for name, value in found.items():
-                most = node.get(f"max-{name}", value)
-                if not value <= most:
-                    raise ValueError(f"{name} is {value:g}, and jopeq-max-{name} is {most:g}")
-            if "columns" in node:
-                check_columns(node["columns"], task.asked)
+        for name, value in found.items():
+            most = node.get(f"max-{name}", value)
+            if not value <= most:
+                beyond = ValueError(f"{name} is {value:g}, and jopeq-max-{name} is {most:g}")
+                raise RefusedError("limits") from beyond
+        if "columns" in node:
+            check_columns(node["columns"], task.asked)
 
     def _prepare(self, kind: str, dimension: int, content: RecordDict) -> Callable[[Any], Any]:
         """Refuse a model that cannot be used; what makes the total of what the app found."""
@@ -282,13 +278,13 @@ class _Account:
     def member(self, terms: CircleTerms, keys: Mapping[str, Any]) -> CircleClient:
         """The client as a member of the circle."""
         file = self._found.file
-        home = own_folder(file.with_name(f"{file.name}.circle"))
+        home = file.with_name(f"{file.name}.circle")
         return CircleClient(
             terms,
             home,
             charge=self._charge,
-            count=lambda: self._found.ledger.rounds,
-            **(keys or {"identity": _passing_identity(home)}),
+            count=partial(getattr, self._found.ledger, "rounds"),
+            **(keys or {"identity": _passing_identity(own_folder(home))}),
         )
 
     def _charge(self, attempt: Any) -> dict[str, Any]:

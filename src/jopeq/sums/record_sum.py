@@ -249,7 +249,7 @@ class RecordSum:
         """
         return _capacity(self, self._most(most_records))
 
-    @property
+    @cached_property
     def guarantee(self) -> Guarantee:
         """What holds for rows of any dimension; ``plan`` has the exact ε of each."""
         where = (
