@@ -41,7 +41,7 @@ def test_packages_are_imported_when_they_are_used():
     code = """
 import jopeq, sys
 assert not any(name.startswith(("torch", "jopeq_lab")) for name in sys.modules)
-assert {"plan", "torch", "flower", "secure"} <= set(dir(jopeq))
+assert {"plan", "torch", "flower", "circle"} <= set(dir(jopeq))
 print(jopeq.plan.__name__, jopeq.circle.__name__, jopeq.torch.__name__)
 try:
     jopeq.unheard
