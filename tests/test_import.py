@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-LATER = ["torch", "scipy", "matplotlib", "constriction", "cryptography", "flwr", "numba", "triton"]
+LATER = ["torch", "scipy", "matplotlib", "cryptography", "flwr", "numba", "triton"]
 
 
 def run(code):
@@ -26,7 +26,7 @@ sys.modules["torch"] = sys.modules["matplotlib"] = sys.modules["flwr"] = None  #
 import jopeq, numpy as np
 for scheme in (
     jopeq.scheme("none"),
-    jopeq.scheme("sdq", rate=2.0, coding="entropy"),
+    jopeq.scheme("sdq", rate=2.0),
     jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
     jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
 ):
