@@ -32,7 +32,7 @@ from jopeq.lattice.codebook import (
 )
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, Law, add_noise, into_unit_ball
-from jopeq.privacy.calibration import CellBounds, guarantee_of_noise, shortest_vector
+from jopeq.privacy.calibration import CellBounds, guarantee_of_noise
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
@@ -79,8 +79,9 @@ class QuantizedScheme(Scheme):
     rate : float, optional
         R, bits per entry: 2 to the power R·L letters, rounded down. Required unless ``step`` is
         given.
-    lattice : Lattice, str or 2 × 2 generator, default "Z"
-        "Z", "A2", "D4", "E8", or the rows of a generator matrix. L is its dimension.
+    lattice : Lattice, str or generator matrix, default "Z"
+        "Z", "A2", "D4", "E8", or the rows of a generator matrix, whose columns are basis vectors.
+        L is its dimension, at most 8.
     gamma : float, optional
         Radius of the ball that the cells of all letters fill. The default depends on the scheme.
     coding : {"fixed", "entropy"}, default "fixed"
@@ -273,7 +274,7 @@ class PrivateQuantizedScheme(QuantizedScheme):
         than 2⁴⁹ cells, so that no noisy value is ever refused as too far: that would tell of it.
         """
         bits = 24 if self.dimension == 1 else 14
-        shortest, step = shortest_vector(self.cells), self.cells.step
+        shortest, step = self.cells.shortest, self.cells.step
         least = max(math.ldexp(math.sqrt(noise.variance), -bits), 2.0**-48) * step / shortest
         if step < least:
             remedy = "raise step" if self.step is not None else "lower rate or raise gamma"

@@ -386,7 +386,7 @@ class MultivariateT(Law):
         rest = (self.covariance - dither_covariance) * (self.nu - 2.0) / self.nu
         if not np.linalg.eigvalsh(rest)[0] > 0:
             return None
-        if np.allclose(rest, rest[0, 0] * np.eye(self.dimension), rtol=1e-12, atol=0):
+        if np.allclose(rest, rest[0, 0] * np.eye(self.dimension), atol=1e-12 * rest[0, 0], rtol=0):
             return replace(self, squared_scale=float(rest[0, 0]))
         return replace(self, squared_scale=tuple(map(tuple, rest.tolist())))
 

@@ -130,26 +130,25 @@ def with_excess(epsilon: float, excess: float) -> float:
 class CellBounds:
     """What noisy values are rounded to: cells that hold a cube and lie in a ball about its centre.
 
-    ``inner`` is half the cube's side, ``outer`` the ball's radius.
+    ``inner`` is half the cube's side, ``outer`` the ball's radius, ``rounded`` the relative
+    rounding of noisy values before they are compared with the cells.
     """
 
     inner: float
     outer: float
+    rounded: float = _ROUNDED
 
     @classmethod
     def of(cls, lattice: Lattice) -> CellBounds:
         """Voronoi cells."""
-        return cls(0.5 * shortest_vector(lattice) / lattice.dimension**0.5, lattice.covering_radius)
+        inner = 0.5 * lattice.shortest / lattice.dimension**0.5
+        rounded = _ROUNDED * (1.0 + lattice.geometry.condition)
+        return cls(inner, lattice.covering_radius, rounded)
 
     @classmethod
     def grid(cls, side: float, dimension: int) -> CellBounds:
         """Cubes."""
         return cls(0.5 * side, 0.5 * side * dimension**0.5)
-
-
-def shortest_vector(lattice: Lattice) -> float:
-    """The length of the shortest lattice vector but 0. A reduced basis holds that vector."""
-    return math.sqrt(float((lattice.basis**2).sum(axis=1).min()))
 
 
 def rounding_excess(law: Law, cells: CellBounds) -> float:
@@ -165,7 +164,7 @@ def rounding_excess(law: Law, cells: CellBounds) -> float:
     slope = law.epsilon(near) / near
 
     def excess(farthest: float) -> float:
-        t = _ROUNDED * (farthest + DIAMETER) / cells.inner
+        t = cells.rounded * (farthest + DIAMETER) / cells.inner
         if t >= 1.0:
             return math.inf
         return 2.0 * (law.dimension * math.atanh(t) + t * slope * cells.outer)

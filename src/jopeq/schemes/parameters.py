@@ -53,8 +53,8 @@ def to_json(value: Any) -> Any:
     return value
 
 
-LatticeLike = Lattice | str | tuple[tuple[float, float], tuple[float, float]]
-"""A lattice, its name, or a 2 × 2 generator."""
+LatticeLike = Lattice | str | tuple[tuple[float, ...], ...]
+"""A lattice, its name, or a generator matrix."""
 
 
 class LatticeParameter:
@@ -80,7 +80,7 @@ def _to_lattice(value: Any) -> Lattice:
     except (TypeError, ValueError, OverflowError):
         generator = np.empty(0)
     if generator.ndim != 2:
-        raise ValueError(f"lattice must be a name or a 2×2 generator, got {value!r}")
+        raise ValueError(f"lattice must be a name or a generator matrix, got {value!r}")
     return Lattice(generator=tuple(map(tuple, generator.tolist())))
 
 
