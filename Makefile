@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 $(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[experiments,fast]'
+	$(INSTALL) -e '.[experiments,fast]' -e lab
 	touch $@
 
 $(READY): $(DEMO)
@@ -28,7 +28,7 @@ $(BROWSER): $(READY)
 	touch $@
 
 demo: $(DEMO)
-	$(BIN)/jopeq demo
+	$(BIN)/jopeq-lab demo
 
 # Files side by side, the longest first (tests/conftest.py says which). Three processes on two cores:
 # federations mostly wait. PROCESSES=0: one process.

@@ -19,11 +19,11 @@ from rich.table import Table
 from torch.nn import functional
 
 import jopeq
-from jopeq.lab.attacks import AttackConfig, GradientMap, attack, observe, true_gradients
-from jopeq.lab.attacks.attack import EVALUATIONS
-from jopeq.lab.attacks.images import photos
-from jopeq.lab.attacks.observation import Observation
-from jopeq.lab.training.models import build
+from jopeq_lab.attacks import AttackConfig, GradientMap, attack, observe, true_gradients
+from jopeq_lab.attacks.attack import EVALUATIONS
+from jopeq_lab.attacks.images import photos
+from jopeq_lab.attacks.observation import Observation
+from jopeq_lab.training.models import build
 
 SHAPE = (3, 32, 32)
 AT_ONCE = {"cpu": 16, "cuda": 70}

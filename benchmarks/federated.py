@@ -23,10 +23,10 @@ from torch import nn
 from torch.nn import functional
 
 import jopeq
-from jopeq.lab.training import models
-from jopeq.lab.training.data import Dataset
-from jopeq.lab.training.local import LocalTrainer, batches
-from jopeq.lab.training.simulation import Simulation, TrainConfig
+from jopeq_lab.training import models
+from jopeq_lab.training.data import Dataset
+from jopeq_lab.training.local import LocalTrainer, batches
+from jopeq_lab.training.simulation import Simulation, TrainConfig
 
 STEPS, BATCH, RATE, MOMENTUM = 100, 16, 0.1, 0.5
 CLASSES = 10

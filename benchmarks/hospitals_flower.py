@@ -32,13 +32,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import jopeq
+from jopeq.circle.circle_client import read_audit
 from jopeq.files import user_cache
-from jopeq.lab.training.data import load
-from jopeq.lab.training.features import features, finished
 from jopeq.random.streams import fresh_seed
-from jopeq.secure.circle_client import read_audit
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.torch import clipped_sum
+from jopeq_lab.training.data import load
+from jopeq_lab.training.features import features, finished
 from tests.flower.test_federation import deployment, wait_for
 from tests.flower.test_records import write_identity
 
@@ -69,8 +69,8 @@ def scheme_of(records: int, clip: float) -> jopeq.RecordSum:
         rounds=ROUNDS + SPARE,
         clients=HOSPITALS,
         threshold=5,
-        signal=0.3,
-        cap=records // HOSPITALS,
+        largest_mean=0.3,
+        most_records=records // HOSPITALS,
     )
 
 

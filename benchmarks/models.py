@@ -20,7 +20,7 @@ from torch.nn import functional
 
 import jopeq
 from jopeq.entries import LayerClips
-from jopeq.lab.training.data import digits
+from jopeq_lab.training.data import digits
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results/models.jsonl", ROOT / "docs/own-model.md"

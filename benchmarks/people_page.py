@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jopeq.lab.pictures.colours import GREY, LOOKS
-from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
+from jopeq_lab.pictures.colours import GREY, LOOKS
+from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from templates import rendered
 
 _SHARE = 0.1

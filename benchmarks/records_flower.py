@@ -44,7 +44,7 @@ if IS_PRIVATE:
 
     scheme = jopeq.RecordSum(
         epsilon=3.0, clip=1.0, records=100 * NODES, sampling=1.0, rounds=ROUNDS + 2, clients=NODES,
-        threshold=max(3, NODES - 2), cap=100, signal=0.5,
+        threshold=max(3, NODES - 2), most_records=100, largest_mean=0.5,
     )
 
 

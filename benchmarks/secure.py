@@ -35,11 +35,11 @@ from flwr.supercore.primitives.asymmetric import (
 
 import jopeq
 from jopeq import kernels
+from jopeq.circle import Client, Server, Terms, graph_for
+from jopeq.circle.crypto import CONFIRMATION_BYTES
+from jopeq.circle.masks import add_mask, zeros
+from jopeq.circle.messages import Kind
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.secure import Client, Server, Terms, graph_for
-from jopeq.secure.crypto import CONFIRMATION_BYTES
-from jopeq.secure.masks import add_mask, zeros
-from jopeq.secure.messages import Kind
 from jopeq.wire.entries import Entries
 from timing import best_seconds, cores, load, machine
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jopeq.lab.pictures.colours import INK, PAGE, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
+from jopeq_lab.pictures.colours import INK, PAGE, look_of
+from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from speed_tables import WAYS, Results, all_tables, outcomes, seconds, times, update_table
 from templates import rendered
 

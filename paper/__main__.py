@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from jopeq.errors import JoPEQError
-from jopeq.lab.training.config import check_device
-from jopeq.lab.training.data import Dataset, load
+from jopeq_lab.training.config import check_device
+from jopeq_lab.training.data import Dataset, load
 from paper import cifar, mnist, results, snr, theory
 from paper.attacks import attack_figure
 from paper.kept_runs import Run, run_jobs

@@ -8,10 +8,10 @@ from functools import lru_cache
 import pandas as pd
 
 from jopeq.analysis.exact import exact_epsilon
-from jopeq.lab.attacks.similarity import Fraction, measure_fraction
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import scheme_from_spec
 from jopeq.schemes.base import Scheme
+from jopeq_lab.attacks.similarity import Fraction, measure_fraction
 from paper import cells
 from paper.words import number, short
 

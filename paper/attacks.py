@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from jopeq.errors import DataError
-from jopeq.lab.attacks.attack import AttackConfig, attack
-from jopeq.lab.attacks.compare import read_npz, write_npz
-from jopeq.lab.attacks.gradients import GradientMap
-from jopeq.lab.attacks.observation import observe, true_gradients
-from jopeq.lab.attacks.similarity import scores
-from jopeq.lab.training.data import Dataset
-from jopeq.lab.training.metrics import evaluate
-from jopeq.lab.training.models import ModelVector, build
-from jopeq.lab.training.seeding import generator
 from jopeq.versions import versions
+from jopeq_lab.attacks.attack import AttackConfig, attack
+from jopeq_lab.attacks.compare import read_npz, write_npz
+from jopeq_lab.attacks.gradients import GradientMap
+from jopeq_lab.attacks.observation import observe, true_gradients
+from jopeq_lab.attacks.similarity import scores
+from jopeq_lab.training.data import Dataset
+from jopeq_lab.training.metrics import evaluate
+from jopeq_lab.training.models import ModelVector, build
+from jopeq_lab.training.seeding import generator
 from paper.cells import (
     EPOCHS,
     IMAGES,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from jopeq.lab.attacks.attack import AttackConfig
 from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
+from jopeq_lab.attacks.attack import AttackConfig
 
 IMAGES, EPOCHS = 70, 30
 EPSILON, RATE = 3.0, 8.0

@@ -15,9 +15,9 @@ from typing import Any
 
 import pandas as pd
 
-from jopeq.lab.training.config import TrainConfig
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
+from jopeq_lab.training.config import TrainConfig
 from paper.kept_runs import Job
 from paper.words import code, decibels, epsilon_up, number, percents, plain
 

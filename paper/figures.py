@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jopeq.lab.attacks.picture import Row, save_grid
-from jopeq.lab.pictures.colours import GREY, PAGE, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from jopeq.schemes.base import Scheme
+from jopeq_lab.attacks.picture import Row, save_grid
+from jopeq_lab.pictures.colours import GREY, PAGE, look_of
+from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from paper import cells, cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon
 from paper.attacks import ORIGINALS

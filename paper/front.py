@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jopeq.lab.pictures.colours import DARK, FAINT, GREY, INK, LOOKS, PAGE
-from jopeq.lab.pictures.drawing import dress, name_lines, new_figure, plain_log, save
+from jopeq_lab.pictures.colours import DARK, FAINT, GREY, INK, LOOKS, PAGE
+from jopeq_lab.pictures.drawing import dress, name_lines, new_figure, plain_log, save
 from paper.hospitals import EPSILONS
 
 SET = "CIFAR-10, ImageNet features"

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import jopeq
-from jopeq.lab.training.data import Dataset, load
-from jopeq.lab.training.simulation import HospitalsConfig, PeopleConfig, RunConfig, train
+from jopeq_lab.training.data import Dataset, load
+from jopeq_lab.training.simulation import HospitalsConfig, PeopleConfig, RunConfig, train
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 METHODS = ("shares", "central", "local", "alone", "none", "sum")
@@ -104,12 +104,12 @@ class Job:
         private = {"epsilon": self.epsilon, "delta": one.delta, "clip": self.clip}
         if self.method == "sum":
             scheme = jopeq.SecureSum(
-                **private, clients=10, threshold=10, participations=self.rounds, signal=0.5
+                **private, clients=10, threshold=10, participations=self.rounds, largest_mean=0.5
             )
             people = {"people": 10, "examples": records // 10, "participations": self.rounds}
             return PeopleConfig(scheme=scheme, rounds=self.rounds, **people, **shared)
         records_sum = jopeq.RecordSum(
-            **private, records=records, sampling=one.sampling, rounds=self.rounds, signal=0.3,
+            **private, records=records, sampling=one.sampling, rounds=self.rounds, largest_mean=0.3,
             clients=self.hospitals, threshold=max(3, -(-self.hospitals // 2)),
         )  # fmt: skip
         baseline = None if self.method == "shares" else self.method

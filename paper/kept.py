@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jopeq.lab.attacks.similarity import RECOVERED
+from jopeq_lab.attacks.similarity import RECOVERED
 from paper import cells, cifar, mnist, snr
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_attacks, read_pictures
 from paper.kept_runs import Job, Run, job_key, read_records, run_key

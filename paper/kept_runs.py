@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from jopeq.errors import DataError
-from jopeq.lab.training.config import TrainConfig
+from jopeq_lab.training.config import TrainConfig
 
 Record = TypeVar("Record")
 Progress = Callable[[int, int, "Run"], None]  # (runs done, runs in all, the last one)

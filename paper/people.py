@@ -27,15 +27,15 @@ from typing import Any
 import torch
 
 from jopeq.errors import DataError
-from jopeq.lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
-from jopeq.lab.training.config import PeopleConfig
-from jopeq.lab.training.data import Dataset, load
-from jopeq.lab.training.simulation import train
 from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.secure_sum import SecureSum
+from jopeq_lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
+from jopeq_lab.training.config import PeopleConfig
+from jopeq_lab.training.data import Dataset, load
+from jopeq_lab.training.simulation import train
 from paper.kept_runs import add_record, read_records
 
 FILE = "people.jsonl"
@@ -211,7 +211,7 @@ def sum_jobs(data: str, folder: Path) -> Jobs:
             for width in (*BITS, None) if is_first and epsilon == 4.0 else (None,):
                 made = SecureSum(
                     epsilon=epsilon, delta=DELTA, clip=clip, clients=2, threshold=2, colluding=0,
-                    bits=width, signal=SIGNAL if width == BITS[0] else 1.0,
+                    bits=width, largest_mean=SIGNAL if width == BITS[0] else 1.0,
                 )  # fmt: skip
                 end = "" if width is None else f", {width} bits"
                 config = PeopleConfig(scheme=made, **base, **settings)
@@ -269,9 +269,9 @@ def run_jobs(
 
 def attack_reports(data_dir: Path, folder: Path, device: str) -> None:
     """DLG, iDLG, inverting and the adaptive attacker on gradients of single CIFAR-10 images."""
-    from jopeq.lab.attacks import AttackConfig, GradientMap, true_gradients
-    from jopeq.lab.attacks.compare import compare, write_npz
-    from jopeq.lab.training.models import build
+    from jopeq_lab.attacks import AttackConfig, GradientMap, true_gradients
+    from jopeq_lab.attacks.compare import compare, write_npz
+    from jopeq_lab.training.models import build
 
     dataset = load("cifar10", data_dir)
     victims, labels = dataset.test_inputs[:ATTACKED], dataset.test_labels[:ATTACKED]

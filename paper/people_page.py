@@ -14,10 +14,10 @@ import pandas as pd
 
 from jopeq.errors import DataError
 from jopeq.files import atomic
-from jopeq.lab.attacks.picture import Row, save_grid
-from jopeq.lab.attacks.similarity import RECOVERED, measure_fraction
-from jopeq.lab.pictures.colours import LOOKS, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
+from jopeq_lab.attacks.picture import Row, save_grid
+from jopeq_lab.attacks.similarity import RECOVERED, measure_fraction
+from jopeq_lab.pictures.colours import LOOKS, look_of
+from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from paper import people
 from paper.hospitals import read
 from paper.kept_runs import read_records

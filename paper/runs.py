@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from jopeq.lab.training.data import Dataset, load
-from jopeq.lab.training.metrics import RoundMetrics, mean
-from jopeq.lab.training.simulation import Result, Simulation, train
 from jopeq.versions import versions
+from jopeq_lab.training.data import Dataset, load
+from jopeq_lab.training.metrics import RoundMetrics, mean
+from jopeq_lab.training.simulation import Result, Simulation, train
 from paper.kept_runs import SETTINGS, Job, Run
 
 

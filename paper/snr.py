@@ -80,7 +80,7 @@ def snr_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 def tensor_sizes() -> list[int]:
     """Entries of each tensor of the CNN."""
-    from jopeq.lab.training import models
+    from jopeq_lab.training import models
 
     model = models.build("cifar-cnn", (3, 32, 32), classes=10, seed=0)
     return [parameter.numel() for parameter in model.parameters()]

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from jopeq.cli import app
-from jopeq.lab.explorer import page
+from jopeq_lab.explorer import page
 from tools import cli_page
 
 ROOT = Path(__file__).parents[1]

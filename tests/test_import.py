@@ -40,13 +40,13 @@ for scheme in (
 def test_packages_are_imported_when_they_are_used():
     code = """
 import jopeq, sys
-assert not any(name.startswith(("torch", "jopeq.lab")) for name in sys.modules)
+assert not any(name.startswith(("torch", "jopeq_lab")) for name in sys.modules)
 assert {"plan", "torch", "flower", "secure"} <= set(dir(jopeq))
-print(jopeq.plan.__name__, jopeq.secure.__name__, jopeq.torch.__name__)
+print(jopeq.plan.__name__, jopeq.circle.__name__, jopeq.torch.__name__)
 try:
     jopeq.unheard
 except AttributeError as error:
     print(error)
 """
-    names = "plan jopeq.secure jopeq.torch"
+    names = "plan jopeq.circle jopeq.torch"
     assert run(code) == f"{names}\nmodule 'jopeq' has no attribute 'unheard'\n"

@@ -21,12 +21,12 @@ from jopeq import scheme
 from jopeq.analysis.exact import exact_epsilon, log_channel
 from jopeq.entries.quantized import JoPEQ, SubtractiveDither
 from jopeq.entries.spread import best_spread, normalised_error
-from jopeq.lab.pictures.colours import FAINT, GREY, INK, LOOKS, ORDERED, PAGE
-from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, plain_number, save
 from jopeq.lattice import Lattice
 from jopeq.noise import add_noise
 from jopeq.privacy.guarantee import places_up
 from jopeq.random.streams import PrivateStream, SharedStream
+from jopeq_lab.pictures.colours import FAINT, GREY, INK, LOOKS, ORDERED, PAGE
+from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, plain_number, save
 
 Array = NDArray[np.float64]
 

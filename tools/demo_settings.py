@@ -14,9 +14,9 @@ from dataclasses import replace
 from itertools import product
 
 from jopeq import kernels
-from jopeq.lab import demo
-from jopeq.lab.training import data
-from jopeq.lab.training.simulation import train
+from jopeq_lab import demo
+from jopeq_lab.training import data
+from jopeq_lab.training.simulation import train
 
 CLIPS = (0.1, 0.3, 1.0)
 RATES = {"cancer": (1.0, 2.0, 4.0), "mnist5k": (8.0, 20.0, 50.0)}

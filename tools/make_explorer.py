@@ -1,4 +1,4 @@
-"""Makes what ``jopeq explore`` shows: ``src/jopeq/lab/explorer/data``.
+"""Makes what ``jopeq explore`` shows: ``lab/jopeq_lab/explorer/data``.
 
     python tools/make_explorer.py grid       # the tables: 30 minutes of two cores
     python tools/make_explorer.py pictures   # from results/: what attackers recovered
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from jopeq.entries.spread import best_spread, normalised_error
-from jopeq.lab.explorer.grid import (
+from jopeq.privacy.guarantee import digits_up
+from jopeq_lab.explorer.grid import (
     AXES,
     MOST_SUMMED,
     PER_ENTRY,
@@ -35,7 +36,6 @@ from jopeq.lab.explorer.grid import (
     sphere_cell,
     sum_cell,
 )
-from jopeq.privacy.guarantee import digits_up
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src" / "jopeq" / "lab" / "explorer" / "data"

@@ -15,12 +15,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import jopeq
-from jopeq.lab.explorer import page
 from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
+from jopeq_lab.explorer import page
 
 # another value than the default of each common parameter
 _CHANGED = {"clip": 1.0, "spread": 2.0, "per": "tensor", "center": True}

@@ -20,7 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jopeq.lab.pictures.drawing import follow_page
+from jopeq_lab.pictures.drawing import follow_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "tutorials"

@@ -11,7 +11,7 @@ import scipy.special
 import torch
 from torch.nn import functional
 
-from jopeq.lab.training import data
+from jopeq_lab.training import data
 
 
 def scatter(images: torch.Tensor) -> torch.Tensor:

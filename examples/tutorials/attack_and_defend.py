@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 
 import jopeq
-from jopeq.lab.attacks import AttackConfig, GradientMap
-from jopeq.lab.attacks.compare import compare
-from jopeq.lab.attacks.images import photos
-from jopeq.lab.attacks.picture import Row, save_grid
-from jopeq.lab.training.models import build
 from jopeq.privacy.guarantee import places_up
+from jopeq_lab.attacks import AttackConfig, GradientMap
+from jopeq_lab.attacks.compare import compare
+from jopeq_lab.attacks.images import photos
+from jopeq_lab.attacks.picture import Row, save_grid
+from jopeq_lab.training.models import build
 
 torch.set_num_threads(1)
 images, labels = photos(1), torch.tensor([0])

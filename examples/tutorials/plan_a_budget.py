@@ -12,7 +12,7 @@ import numpy as np
 
 import jopeq
 from jopeq.analysis.plan import plan
-from jopeq.lab.pictures.colours import look_of
+from jopeq_lab.pictures.colours import look_of
 
 entries = 7850
 per_entry = jopeq.Response(epsilon=4.0, rate=2.0, clip=0.03)

@@ -15,8 +15,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import jopeq
-from jopeq.lab.pictures.colours import look_of
-from jopeq.secure import Client, Server, Terms
+from jopeq.circle import Client, Server, Terms
+from jopeq_lab.pictures.colours import look_of
 
 rng = np.random.default_rng(0)
 signal = np.sin(np.linspace(0, 4 * np.pi, 200)) / 12

@@ -19,8 +19,8 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 import jopeq
-from jopeq.lab.pictures.colours import look_of
 from jopeq.statistics import Mean, Survey, Variance
+from jopeq_lab.pictures.colours import look_of
 
 data = load_breast_cancer()
 line = r"^(\w[\w ]*\((?:mean|standard error|worst)\)): +([\d.]+) +([\d.]+)$"

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.lab.pictures.colours import look_of
-from jopeq.lab.training.data import load
-from jopeq.lab.training.partition import partition
+from jopeq_lab.pictures.colours import look_of
+from jopeq_lab.training.data import load
+from jopeq_lab.training.partition import partition
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import LogNorm
 
-from jopeq.lab.pictures.colours import GREY, INK, LOOKS, ORDERED, PAGE, look_of
-from jopeq.lab.pictures.drawing import dress, name_lines, new_panels, plain_log, stacked, svg
+from jopeq_lab.pictures.colours import GREY, INK, LOOKS, ORDERED, PAGE, look_of
+from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, stacked, svg
 from paper.theorems.aggregation import FEATURES
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS
 from paper.words import short, signed

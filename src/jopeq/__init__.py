@@ -8,7 +8,7 @@
 
 Names that fewer programs need are in the rooms: ``jopeq.entries`` (noise, baselines, clips),
 ``jopeq.sphere`` (rounds of reports), ``jopeq.lattice``, ``jopeq.schemes``, ``jopeq.registry``.
-``jopeq.plan`` and the packages ``jopeq.torch``, ``jopeq.flower``, ``jopeq.secure`` and
+``jopeq.plan`` and the packages ``jopeq.torch``, ``jopeq.flower``, ``jopeq.circle`` and
 ``jopeq.statistics`` are imported when they are first used: ``import jopeq`` loads NumPy alone.
 """
 
@@ -38,8 +38,8 @@ from jopeq.sums.secure_sum import SecureSum
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:
+    from jopeq import circle as circle
     from jopeq import flower as flower
-    from jopeq import secure as secure
     from jopeq import statistics as statistics
     from jopeq import torch as torch
     from jopeq.analysis.plan import plan as plan
@@ -73,7 +73,7 @@ __all__ = [
 ]
 
 
-_LATER = ("flower", "plan", "secure", "statistics", "torch")
+_LATER = ("flower", "plan", "circle", "statistics", "torch")
 
 
 def __getattr__(name: str) -> Any:

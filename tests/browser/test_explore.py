@@ -11,15 +11,15 @@ import pytest
 
 from jopeq.analysis.learning import SIGNAL, judge
 from jopeq.entries.spread import best_spread
-from jopeq.lab.explorer import Refusal, Setting, answer, page
-from jopeq.lab.explorer.grid import (
+from jopeq_lab.explorer import Refusal, Setting, answer, page
+from jopeq_lab.explorer.grid import (
     AXES,
     PER_ENTRY,
     RECORD_STOPS,
     TOLERANCE,
     entry_scheme,
 )
-from jopeq.lab.explorer.lines import lines
+from jopeq_lab.explorer.lines import lines
 
 COUNT = 200
 
@@ -87,7 +87,7 @@ SPOKEN = {
 
 def test_every_stop_of_patients_and_hospitals_says_what_the_table_says(explorer):
     """All 1,125: verdict by the learning rule, bytes, and lines with the table's sampling."""
-    text = (resources.files("jopeq.lab.explorer") / "data" / "grid.json").read_text("utf-8")
+    text = (resources.files("jopeq_lab.explorer") / "data" / "grid.json").read_text("utf-8")
     table = json.loads(text)["records"]
     axes = {**AXES, **RECORD_STOPS}
     places = list(product(*(axes[name] for name in table["by"])))

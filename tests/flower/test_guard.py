@@ -40,7 +40,7 @@ def test_the_guard_wraps_any_app(flower, tmp_path, monkeypatch):
     assert set(hospitals.shares().values()) == {1}
 
 
-@pytest.mark.parametrize("change", [{"colluding": 0}, {"moved": 0.0}, {}])
+@pytest.mark.parametrize("change", [{"colluding": 0}, {"batch_dependence": 0.0}, {}])
 def test_the_guard_takes_no_bold_terms(flower, tmp_path, change):
     """Nor any at all where the node's configuration has no bounds."""
     scheme = jopeq.RecordSum(**{**TERMS, **change})

@@ -14,7 +14,7 @@ from tests.flower.test_records import write_identity
 
 pytestmark = needs_flower
 TERMS = {"epsilon": 4.0, "clip": 1.0, "records": 1200, "sampling": 0.5, "rounds": 8}
-TERMS |= {"clients": 4, "threshold": 3, "cap": 400}
+TERMS |= {"clients": 4, "threshold": 3, "most_records": 400}
 GUARD = (sys.executable, "-m", "jopeq", "guard", "--")
 
 APP = '''
@@ -91,7 +91,7 @@ class Watching:
 
 
 client = record_client(
-    scheme, model=net, loss=cross_entropy, records=records, cap=300, table=table
+    scheme, model=net, loss=cross_entropy, records=records, most_records=300, table=table
 )
 server = ServerApp()
 

@@ -11,13 +11,13 @@ from torch.nn.functional import cross_entropy
 
 import jopeq
 from jopeq import Ledger
+from jopeq.circle.circle import Kind
+from jopeq.circle.circle_client import read_audit
 from jopeq.flower import RoundFailedError, ask, record_client, survey_client
 from jopeq.flower import circle_grid as module
 from jopeq.flower.guard import guard_app
 from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
-from jopeq.secure.circle import Kind
-from jopeq.secure.circle_client import read_audit
 from jopeq.statistics import Mean, Proportions, Survey, Variance
 from tests.flower.test_records import NODES, SCHEME, Hospitals, digits, fail, net
 

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 import jopeq
 from jopeq import Ledger
 from jopeq.analysis.record_audit import RecordRow
+from jopeq.circle.circle import Kind, kind_of
 from jopeq.flower import (
     RecordMod,
     RecordStrategy,
@@ -31,7 +32,6 @@ from jopeq.flower import circle_grid as module
 from jopeq.flower.record_app import _draw
 from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
-from jopeq.secure.circle import Kind, kind_of
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.torch import clipped_sum
@@ -39,7 +39,7 @@ from jopeq.torch import clipped_sum
 FEATURES, CLASSES = 64, 10
 DIMENSION = (FEATURES + 1) * CLASSES
 TERMS = {"epsilon": 8.0, "clip": 1.0, "records": 1500, "sampling": 0.5, "rounds": 12}
-TERMS |= {"clients": 5, "threshold": 3, "cap": 400}
+TERMS |= {"clients": 5, "threshold": 3, "most_records": 400}
 SCHEME = jopeq.RecordSum(**TERMS)
 NODES = (11, 22, 33, 44, 55)
 
@@ -139,7 +139,7 @@ class Hospitals:
                 return inputs[own], labels[own]
 
             self.apps[n] = app or record_client(
-                scheme, model=net, loss=cross_entropy, records=records, cap=320
+                scheme, model=net, loss=cross_entropy, records=records, most_records=320
             )
         self.grid = Grid(flower, self.apps, self.contexts)
         self.options = {"trusted": self.trusted, **options}
@@ -381,7 +381,7 @@ BAD = {
 }
 GOOD = {
     "one record": (lambda _: (X[:1], Y[:1]), 1),
-    "beyond the cap": (lambda _: (X.repeat(200, 1), Y.repeat(200)), 320),
+    "beyond most_records": (lambda _: (X.repeat(200, 1), Y.repeat(200)), 320),
     "one label out of range": (lambda _: (X, torch.tensor([1, 2, 99])), 2),
     "several records of a patient": (lambda _: (X, Y, [7, 7, 9]), 2),
 }
@@ -403,7 +403,7 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
     monkeypatch.setattr(jopeq.RecordSum, "encode", spy)
     each = 2 if "patient" in name else 1
     app = record_client(
-        scheme, model=net, loss=cross_entropy, records=records, cap=320, rows_each=each
+        scheme, model=net, loss=cross_entropy, records=records, most_records=320, most_rows=each
     )
     hospitals = Hospitals(flower, tmp_path, scheme, app=app)
     strategy = hospitals.strategy(scheme)
@@ -425,12 +425,14 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
 
 @pytest.mark.parametrize("sampling", [1.0, 0.5])
 def test_a_cap_that_does_not_hold_cuts_at_random(sampling, caplog):
-    scheme = jopeq.RecordSum(**{**TERMS, "sampling": sampling, "cap": 320})
+    scheme = jopeq.RecordSum(**{**TERMS, "sampling": sampling, "most_records": 320})
     records = torch.arange(321.0)[:, None], torch.zeros(321)
     kept = [set(_draw(scheme, records, None, 1)[0][0].flatten().tolist()) for _ in range(40)]
     assert max(map(len, kept)) <= 320
-    assert set.union(*kept) == set(range(321))  # a record beyond the cap is one like the others
-    assert "cap=320" in caplog.text
+    assert set.union(*kept) == set(
+        range(321)
+    )  # a record beyond most_records is one like the others
+    assert "most_records=320" in caplog.text
 
 
 def other_app(answer):
@@ -624,7 +626,7 @@ def test_bad_settings():
         record_client(SCHEME, model=lambda: frozen, **app)
     with pytest.raises(ValueError, match="model"):
         record_client(SCHEME, model=lambda: torch.nn.BatchNorm1d(3), **app)
-    with pytest.raises(ValueError, match="cap"):
-        record_client(SCHEME, model=net, cap=401, **app)
+    with pytest.raises(ValueError, match="most_records"):
+        record_client(SCHEME, model=net, most_records=401, **app)
     with pytest.raises(ValueError, match="scheme"):
         RecordMod(jopeq.SecureSum(epsilon=1.0, clip=1.0, clients=5, threshold=3))

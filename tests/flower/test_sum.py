@@ -20,11 +20,11 @@ from flwr.serverapp.strategy import FedAvg
 import jopeq
 from jopeq import Ledger
 from jopeq.analysis.learning import judge
+from jopeq.circle.messages import Kind, Terms, kind_of
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy, RoundFailedError
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.sum_mod import RECORD
 from jopeq.random.streams import PrivateStream
-from jopeq.secure.messages import Kind, Terms, kind_of
 from jopeq.sums import secure_sum
 
 

@@ -27,7 +27,7 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from jopeq import SecureSum
 from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy
-from jopeq.secure.messages import Kind, kind_of
+from jopeq.circle.messages import Kind, kind_of
 from .patient import Patient
 
 

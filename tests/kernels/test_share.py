@@ -79,12 +79,17 @@ def test_rows_of_any_type_are_turned_alike(kind, count, same_outcome):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("given", "count"),
-    [({}, 1), ({"bits": 8, "signal": 0.05}, 5001), ({"bits": 30}, 70_003), ({"bits": 16}, 200_000)],
+    [
+        ({}, 1),
+        ({"bits": 8, "largest_mean": 0.05}, 5001),
+        ({"bits": 30}, 70_003),
+        ({"bits": 16}, 200_000),
+    ],
     ids=str,
 )
 def test_compiled_shares_of_records(given, count, threads, same_outcome, many_threads):
     common = {"epsilon": 1.0, "clip": 0.5, "records": 4000, "sampling": 0.25, "rounds": 20}
-    scheme = jopeq.RecordSum(**common, clients=4, threshold=3, cap=1200, **given)
+    scheme = jopeq.RecordSum(**common, clients=4, threshold=3, most_records=1200, **given)
     total = jopeq.ClippedTotal(count, 0.5).add(update_of(3 * count, 9.0).reshape(3, count))
     huge = np.full(count, 2**62)  # beyond 53 bits, 32-bit places and the largest place
     huge[::3] = 2**53 + 1

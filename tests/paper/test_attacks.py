@@ -7,8 +7,8 @@ import torch
 
 import jopeq
 from jopeq.errors import DataError
-from jopeq.lab.attacks.images import photos
-from jopeq.lab.training.data import Dataset
+from jopeq_lab.attacks.images import photos
+from jopeq_lab.training.data import Dataset
 from paper import attacks
 from paper.attacks import ATTACKS_FILE, train_stages
 from paper.cells import Cell

@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 import pytest
 import torch
 
-from jopeq.lab.attacks.similarity import RECOVERED
-from jopeq.lab.training.descent import Descent, Server
+from jopeq_lab.attacks.similarity import RECOVERED
+from jopeq_lab.training.descent import Descent, Server
 from paper import front, hospitals, hospitals_page, people
 from paper.kept_runs import read_records
 from paper.pages import ClaimError
@@ -101,12 +101,12 @@ def test_the_lines_for_flower_have_the_settings_of_the_headline():
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     told = {name: float(value) for name, value in re.findall(r"(\w+)=([\d._e-]+)[,)]", code)}
     assert {told.pop(name) for name in ("lr", "momentum")} == {rule.lr, rule.momentum}
-    assert told.pop("cap") >= scheme.records / scheme.clients
+    assert told.pop("most_records") >= scheme.records / scheme.clients
     assert told == {name: getattr(scheme, name) for name in told}
     assert len(told) == 9
     assert rule.is_cosine
     assert f"nesterov=True),\n    schedule=lambda o: {COSINE}(o, {rule.rounds})" in code
-    for page in ("docs/flower.md", "src/jopeq/lab/explorer/data/lines.toml"):
+    for page in ("docs/flower.md", "lab/jopeq_lab/explorer/data/lines.toml"):
         assert f"SGD(p, lr={rule.lr:g}, momentum=0.9, nesterov=True)" in (ROOT / page).read_text()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from jopeq.lab.training.data import Dataset
+from jopeq_lab.training.data import Dataset
 from paper import people, people_page
 from paper.kept_runs import read_records
 

@@ -9,9 +9,9 @@ import torch
 import jopeq
 from jopeq import scheme
 from jopeq.errors import DataError
-from jopeq.lab.training.config import TrainConfig
-from jopeq.lab.training.simulation import DivergedError, Simulation, train
 from jopeq.versions import NAMES
+from jopeq_lab.training.config import TrainConfig
+from jopeq_lab.training.simulation import DivergedError, Simulation, train
 from paper import runs
 from paper.kept_runs import Job, Run, read_records, run_jobs
 from paper.runs import run_job

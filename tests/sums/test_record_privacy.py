@@ -313,7 +313,7 @@ def test_real_shares_have_the_noise_that_the_accountant_was_given():
     sums = np.concatenate([summed(scheme, zero, bytes([i])) for i in range(rounds)])
     rounding = least_sigmas(1.0, dimension * 50, plan.honest)[1] / 64
     tau = tau_of(scheme)
-    apart = distance_of(plan.bound, dimension, scheme.capacity(), scheme.moved, tau)
+    apart = distance_of(plan.bound, dimension, scheme.capacity(), scheme.batch_dependence, tau)
     needed = (plan.noise_multiplier * float(apart) / RECORD_GRID) ** 2 + rounding**2
 
     def is_right(noise):
@@ -328,7 +328,14 @@ def test_real_shares_have_the_noise_that_the_accountant_was_given():
 def test_a_canary_is_hidden_as_well_as_is_stated_and_no_better():
     """The likelihood-ratio attack on real sums of two honest hospitals, all else known."""
     scheme = jopeq.RecordSum(
-        epsilon=8.0, clip=1.0, records=100, sampling=1.0, rounds=1, clients=3, threshold=3, cap=50
+        epsilon=8.0,
+        clip=1.0,
+        records=100,
+        sampling=1.0,
+        rounds=1,
+        clients=3,
+        threshold=3,
+        most_records=50,
     )
     dimension, trials = 8, 3000
     plan = scheme.plan(dimension)

@@ -27,7 +27,7 @@ GIVEN = {
     "rounds": 20,
     "clients": 4,
     "threshold": 3,
-    "cap": 1200,
+    "most_records": 1200,
 }
 DIMENSION = 60
 
@@ -58,7 +58,7 @@ def scheme():
 @pytest.mark.parametrize("dropouts", ["repeat", "recover"])
 def test_mnist_takes_ten_bits_and_pays_little(dropouts):
     given = {"records": 60_000, "sampling": 0.14, "rounds": 60, "clients": 10, "threshold": 6}
-    scheme = jopeq.RecordSum(**given, epsilon=1.0, clip=1.0, signal=0.3, dropouts=dropouts)
+    scheme = jopeq.RecordSum(**given, epsilon=1.0, clip=1.0, largest_mean=0.3, dropouts=dropouts)
     plan = scheme.plan(5210)
     assert plan.bits <= 10
     assert plan.honest == (5 if dropouts == "recover" else 9)
@@ -102,7 +102,7 @@ def test_the_guarantee_is_of_a_record(scheme):
     text = str(guarantee)
     for word in ("without one person", "one hospital", "20 rounds", "attempt", "0.25", "collude"):
         assert word in text
-    assert "up to 3 hospitals" in str(jopeq.RecordSum(**GIVEN, copies=3).guarantee)
+    assert "up to 3 hospitals" in str(jopeq.RecordSum(**GIVEN, hospitals_per_person=3).guarantee)
     assert pickle.loads(pickle.dumps(scheme)) == scheme
     assert jopeq.scheme_from_spec(scheme.spec) == scheme == jopeq.scheme("records", **GIVEN)
 
@@ -111,7 +111,7 @@ def test_the_guarantee_is_of_a_record(scheme):
 
 
 def test_each_record_is_drawn_with_its_chance():
-    scheme = jopeq.RecordSum(**{**GIVEN, "records": 1 << 20, "cap": 1 << 20})
+    scheme = jopeq.RecordSum(**{**GIVEN, "records": 1 << 20, "most_records": 1 << 20})
     count = 1 << 20
     drawn = scheme.sample(count, noise=noise())
     assert drawn.shape == (count,)
@@ -141,7 +141,7 @@ def test_nothing_of_a_sample_shows_in_what_is_asked_for(scheme, monkeypatch, sam
         return found.astype(np.float32) if len(asked) % 2 else found
 
     monkeypatch.setattr(jopeq.RecordSum, "encode", encode)
-    scheme.share(rows_of, 800, seed=SEED, chunk=64, cap=900)
+    scheme.share(rows_of, 800, seed=SEED, chunk=64, most_records=900)
     calls = scheme.chunks(900, chunk=64)
     most = scheme.capacity(900)
     assert 900 * 0.25 < most < 900 * 0.25 + 8 * math.sqrt(900 * 0.25)
@@ -170,14 +170,14 @@ def test_a_patients_rows_are_drawn_and_clipped_as_one(scheme, monkeypatch):
         asked.append(len(indices))
         return rows[indices]
 
-    scheme.share(rows_of, 300, seed=SEED, chunk=32, group=patients, rows_each=3)
+    scheme.share(rows_of, 300, seed=SEED, chunk=32, group=patients, most_rows=3)
     expected = np.zeros(DIMENSION)
     for number in numbers[mask]:
         own = rows[patients == number][:3].sum(axis=0, keepdims=True)
         expected += clipped(own, 0.5)[0]
     assert totals[0].to_numpy() == pytest.approx(expected, abs=1e-4)
     assert set(asked) == {30}  # ten patients of three rows
-    assert len(asked) == scheme.chunks(chunk=32, rows_each=3)
+    assert len(asked) == scheme.chunks(chunk=32, most_rows=3)
 
 
 # Coding
@@ -243,10 +243,10 @@ def test_whatever_the_rows_are_a_share_comes(scheme):
         *({"threshold": value} for value in (2, 5)),
         *({"clip": value} for value in (0.0, -1.0, math.inf)),
         *({"bits": value} for value in (0, 33)),
-        *({"copies": value} for value in (0, 5)),
-        {"cap": 0},
-        {"signal": 0.0},
-        {"moved": -1.0},
+        *({"hospitals_per_person": value} for value in (0, 5)),
+        {"most_records": 0},
+        {"largest_mean": 0.0},
+        {"batch_dependence": -1.0},
         {"dropouts": "never"},
         {"epsilon": 0.0},
         {"delta": 0.0},
@@ -282,10 +282,17 @@ def test_bad_input_is_refused_with_its_name(scheme):
             scheme.decode(total, **{**good, name: value})
     share = {"rows_of": lambda indices: rows, "count": 10, "seed": SEED}
     for name, value in (
-        *(("count", 0), ("count", 1300), ("cap", 5), ("cap", 1201), ("chunk", 0), ("rows_each", 2)),
+        *(
+            ("count", 0),
+            ("count", 1300),
+            ("most_records", 5),
+            ("most_records", 1201),
+            ("chunk", 0),
+            ("most_rows", 2),
+        ),
         ("group", [1]),
     ):
-        with pytest.raises(ValueError, match="cap" if name == "cap" else name):
+        with pytest.raises(ValueError, match="most_records" if name == "most_records" else name):
             scheme.share(**{**share, name: value})
     with pytest.raises(ValueError, match=r"got 0: without records"):
         scheme.share(**{**share, "count": 0})
@@ -296,8 +303,8 @@ def test_bad_input_is_refused_with_its_name(scheme):
 @pytest.mark.parametrize(
     ("dimension", "changes", "remedies"),
     [
-        (DIMENSION, {"bits": 5}, ["bits", "records", "signal"]),
-        (31, {"bits": 4, "records": 400, "sampling": 1.0}, ["bits", "records", "signal"]),
+        (DIMENSION, {"bits": 5}, ["bits", "records", "largest_mean"]),
+        (31, {"bits": 4, "records": 400, "sampling": 1.0}, ["bits", "records", "largest_mean"]),
         (DIMENSION, {"bits": 3, "clients": 10, "threshold": 5}, ["bits"]),  # noise alone wraps
         (
             10_000_000,
@@ -353,7 +360,7 @@ def test_evaluations_are_part_of_the_same_epsilon(scheme):
 def test_an_evaluation_errs_as_it_says():
     """Means of real shares of three hospitals: three in four answers right, losses of 1 of 4."""
     given = {**GIVEN, "sampling": 1.0, "records": 30_000, "clients": 3, "threshold": 3}
-    given["cap"] = 10_000
+    given["most_records"] = 10_000
     evaluation = jopeq.RecordSum(**given, evaluations=200).evaluation
     rows = np.tile([1.0, 1.0, -0.5], (10_000, 1)) / math.sqrt(EVALUATED)
     rows[:2500, 1] *= -1.0

@@ -356,11 +356,11 @@ def test_few_bits_hold_a_short_mean_and_the_plan_says_what_wrapping_costs():
     given = {**COMMON, "clients": 100, "threshold": 100, "bits": 6}
     with pytest.raises(ValueError, match="bits=8"):
         jopeq.SecureSum(**given).plan(7850)
-    scheme = jopeq.SecureSum(**given, signal=0.3)
+    scheme = jopeq.SecureSum(**given, largest_mean=0.3)
     plan = scheme.plan(7850)
     assert 1.2 < plan.price < 1.35
     assert plan.epsilon <= 4.0
-    assert '"signal":0.3' in scheme.spec
+    assert '"largest_mean":0.3' in scheme.spec
     rng = np.random.default_rng(6)
     update = rng.standard_normal(7850)
     update *= 0.3 / np.linalg.norm(update)
@@ -425,7 +425,7 @@ def test_what_cannot_be_planned_says_which_way_to_go():
         jopeq.SecureSum(**many, participations=100).plan(15_610)
     with pytest.raises(ValueError, match="clients"):
         jopeq.SecureSum(**many, participations=10).plan(15_610)
-    assert jopeq.SecureSum(**many, participations=10, signal=0.4).plan(15_610).price < 1.05
+    assert jopeq.SecureSum(**many, participations=10, largest_mean=0.4).plan(15_610).price < 1.05
     assert jopeq.SecureSum(**many, participations=100, delta=1e-4).plan(15_610).epsilon <= 8.0
 
 

@@ -10,7 +10,7 @@ app = jopeq.flower.record_client(
     model=Net,
     loss=binary_cross_entropy_with_logits,
     records=load_records,
-    cap=60,
+    most_records=60,
     table=load_table,
     surveys=[survey],
 )

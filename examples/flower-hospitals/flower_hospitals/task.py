@@ -42,7 +42,7 @@ scheme = jopeq.RecordSum(
     rounds=34,  # 30, and a few attempts more
     clients=HOSPITALS,
     threshold=8,
-    cap=60,
+    most_records=60,
 )
 
 

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import jopeq
-from jopeq.lab.training import data, models
-from jopeq.lab.training.metrics import evaluate
-from jopeq.lab.training.partition import partition
+from jopeq_lab.training import data, models
+from jopeq_lab.training.metrics import evaluate
+from jopeq_lab.training.partition import partition
 
 scheme = jopeq.Response(epsilon=4.0, rate=2.0, clip=0.05)
 

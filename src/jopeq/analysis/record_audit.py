@@ -171,7 +171,9 @@ def audit_records(
     strength = _lower_strength(np.concatenate(moved, axis=1), confidence)
     estimated = 0.0
     if strength > 0.0:
-        run = RecordRounds(1.0 / strength, scheme.sampling, scheme.copies, scheme.rounds)
+        run = RecordRounds(
+            1.0 / strength, scheme.sampling, scheme.hospitals_per_person, scheme.rounds
+        )
         estimated = epsilon_of((run,), scheme.delta, 4.0 * scheme.epsilon)
     return RecordAudit(
         scheme=scheme,
@@ -192,7 +194,7 @@ class _Attack:
         self._canaries = np.eye(plan.dimension) * scheme.clip
         for row in self._canaries:
             rotate_back(row, shared_stream(self._seed))
-        self._count = min(plan.dimension, scheme.cap or scheme.records)
+        self._count = min(plan.dimension, scheme.most_records or scheme.records)
         self._shift = plan.bound / RECORD_GRID  # in steps
         self._variance = plan.honest * plan.sigma**2
 

@@ -8,16 +8,12 @@ from typing import Annotated
 
 import typer
 
-from jopeq.cli.attack import attack
 from jopeq.cli.audit import audit
-from jopeq.cli.demo import demo
 from jopeq.cli.doctor import doctor
-from jopeq.cli.explore import explore
 from jopeq.cli.guard import guard
 from jopeq.cli.ledger import ledger
 from jopeq.cli.plan import plan
 from jopeq.cli.stats import stats
-from jopeq.cli.train import train
 from jopeq.versions import __version__
 
 app = typer.Typer(
@@ -26,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, explore, plan, audit, stats, doctor, train, attack, guard):
+for command in (plan, audit, stats, doctor, guard):
     app.command()(command)
 app.add_typer(ledger, name="ledger")
 

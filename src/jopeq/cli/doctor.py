@@ -172,7 +172,7 @@ def frozen_of(model: str) -> tuple[str, ...]:
     """Names of the tensors that a module does not train; a file does not tell."""
     if Path(model).suffix in _KINDS or ":" not in model:
         return ()
-    from jopeq.lab.training.models import build
+    from jopeq_lab.training.models import build
 
     return find_frozen(build(model, (1, 28, 28), classes=10, seed=0))
 
@@ -188,7 +188,7 @@ def state_of(model: str) -> Mapping[str, Any]:
         raise ValueError(
             f"model must be a file ({', '.join(_KINDS)}) or package.module:function, got {model!r}"
         )
-    from jopeq.lab.training.models import build
+    from jopeq_lab.training.models import build
 
     return dict(build(model, (1, 28, 28), classes=10, seed=0).state_dict())
 

@@ -33,7 +33,7 @@ from jopeq.errors import JoPEQError
 from jopeq.privacy.guarantee import digits_up, places_up
 
 if TYPE_CHECKING:
-    from jopeq.lab.training.data import Dataset
+    from jopeq_lab.training.data import Dataset
 
 _WIDTH = 80
 _NO_LIMIT = 10_000
@@ -155,8 +155,8 @@ class LiveBar:
 
 
 def load_with_bar(name: str, data_dir: str | None, *, show: bool = True) -> Dataset:
-    """``jopeq.lab.training.data.load``, showing downloads on standard error."""
-    from jopeq.lab.training.data import load
+    """``jopeq_lab.training.data.load``, showing downloads on standard error."""
+    from jopeq_lab.training.data import load
 
     columns = (TextColumn(f"downloading {name}"), BarColumn(), DownloadColumn())
     with _passing_bar(*columns, TransferSpeedColumn(), show=show) as bar:

@@ -28,7 +28,9 @@ def stats(
     delta: Annotated[float, typer.Option(help="δ at which ε is stated")] = 1e-5,
     threshold: Annotated[int, typer.Option(help="fewest hospitals in a sum")] = 3,
     colluding: Annotated[int, typer.Option(help="hospitals that may be curious")] = 1,
-    copies: Annotated[int, typer.Option(help="hospitals in which one person may be")] = 1,
+    hospitals_per_person: Annotated[
+        int, typer.Option(help="hospitals in which one person may be")
+    ] = 1,
     records: Annotated[int, typer.Option(help="public bound on all records")] = 1_000_000,
     minimum: Annotated[
         float | None, typer.Option(help="say nothing of fewer records, by the noisy count")
@@ -57,7 +59,7 @@ def stats(
             clients=max(len(files), threshold),
             threshold=threshold,
             colluding=colluding,
-            copies=copies,
+            hospitals_per_person=hospitals_per_person,
             records=records,
             minimum=minimum,
             complete=complete,

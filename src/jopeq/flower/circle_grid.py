@@ -21,13 +21,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
+from jopeq.circle import Attempt, CircleServer
+from jopeq.circle.circle import Kind, kind_of
 from jopeq.errors import ProtocolError, TooFewClientsError
 from jopeq.flower.record_mod import RECORD, Task, digest_content
 from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.sum_mod import read_trusted
 from jopeq.flower.wrapper import RoundFailedError, RoundReport, array_bytes
-from jopeq.secure import Attempt, CircleServer
-from jopeq.secure.circle import Kind, kind_of
 from jopeq.sums.record_accounting import RecordRounds, epsilon_of
 from jopeq.sums.shares import centre, is_uniform
 
@@ -123,7 +123,7 @@ class CircleGrid:
             except ProtocolError as error:
                 raise self.failure(
                     f"round {number}: {error}; look for hospitals that vanish or send garbage, or "
-                    "raise signal of the scheme (attempts of a survey)"
+                    "raise largest_mean of the scheme (attempts of a survey)"
                 ) from error
             finally:
                 report.rejected |= self.server.refused

@@ -31,8 +31,8 @@ def record_client(
     model: Callable[[], nn.Module],
     loss: Loss,
     records: Records,
-    cap: int | None = None,
-    rows_each: int = 1,
+    most_records: int | None = None,
+    most_rows: int = 1,
     chunk: int | None = None,
     score: Loss | None = None,
     run: str = "",
@@ -58,11 +58,11 @@ def record_client(
         ``records(context)`` gives (inputs, targets), one record in each entry of the first axis; or
         (inputs, targets, patients) with a patient's number for each record, where one may have
         several. It is called after the share is charged, and must read nothing else of the server.
-    cap : Optional[int] (default: None)
+    most_records : Optional[int] (default: None)
         Public bound on this hospital's records (or patients), by default the scheme's. Every round
         takes as long as a sample of so many needs. Of more records ε does not hold, and the node's
         log says so.
-    rows_each : int (default: 1)
+    most_rows : int (default: 1)
         Public bound on the records of a patient; of more, the first count.
     chunk : Optional[int] (default: None)
         Records at a time; see ``jopeq.torch.clipped_sum``.
@@ -74,7 +74,7 @@ def record_client(
         As for ``survey_client``: with a table the app answers surveys too. One ledger counts both.
     """
     dimension = count_entries(model())
-    scheme.capacity(cap)  # refuses a cap above the scheme's
+    scheme.capacity(most_records)  # refuses a cap above the scheme's
 
     def check(content: RecordDict, is_evaluation: bool) -> None:
         _load(model(), content)
@@ -99,7 +99,7 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.spec:
             raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
         module = _load(model(), msg.content)
-        inputs, targets, options = _draw(scheme, records(context), cap, rows_each)
+        inputs, targets, options = _draw(scheme, records(context), most_records, most_rows)
         total = clipped_sum(module, loss, inputs, targets, scheme.clip, chunk=chunk, **options)
         return reply_total(msg, total)
 
@@ -109,7 +109,7 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.evaluation.spec:
             raise ValueError("this app evaluates for the terms of its own scheme alone")
         module = _load(model(), msg.content).eval()
-        inputs, targets, options = _draw(agreed.scheme, records(context), cap, rows_each)
+        inputs, targets, options = _draw(agreed.scheme, records(context), most_records, most_rows)
         most = _largest_loss(msg.content)
         total = evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
         return reply_total(msg, total)
@@ -131,7 +131,7 @@ def _largest_loss(content: RecordDict) -> float:
 
 
 def _draw(
-    scheme: RecordSum, found: tuple[Any, ...], cap: int | None, rows_each: int
+    scheme: RecordSum, found: tuple[Any, ...], most_records: int | None, most_rows: int
 ) -> tuple[tuple[Tensor, ...], Tensor, dict[str, Any]]:
     """Inputs and targets of a fresh sample, and whose they are of how many that there may be."""
     inputs, targets, *rest = found
@@ -141,20 +141,22 @@ def _draw(
     if any(len(part) != count for part in parts):
         raise ValueError(f"records: {list(map(len, parts))} inputs and targets, one of each needed")
     group = np.asarray(rest[0]) if rest else None
-    places = records_of_patients(count, group, rows_each)
-    most = cap or scheme.cap or scheme.records
+    places = records_of_patients(count, group, most_rows)
+    most = most_records or scheme.most_records or scheme.records
     if len(places) > most:  # a refusal would tell the server; leaving some out moves others in
-        told = "records: there are %d and cap=%d, so that ε does not hold: raise cap on both ends"
+        told = (
+            "records: there are %d and most_records=%d, so ε does not hold: raise it on both ends"
+        )
         log(ERROR, told, len(places), most)
     elif not len(places):
         log(ERROR, "records: this hospital has none, and its share is noise alone")
     is_drawn = draw_records(len(places), scheme.sampling, PrivateStream())
-    drawn = cut(np.flatnonzero(is_drawn), scheme.capacity(cap))
+    drawn = cut(np.flatnonzero(is_drawn), scheme.capacity(most_records))
     chosen = places[drawn]
     indices = torch.from_numpy(chosen[chosen >= 0])
     *taken, labels = (part[indices.to(part.device)] for part in parts)
     options = {
         "group": None if group is None else np.nonzero(chosen >= 0)[0],
-        "padded": scheme.capacity(cap) * rows_each,
+        "padded": scheme.capacity(most_records) * most_rows,
     }
     return tuple(taken), labels, options

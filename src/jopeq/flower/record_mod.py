@@ -1,6 +1,6 @@
 """``RecordMod``: the client's side of records in Flower. A hospital's total becomes a masked share.
 
-A round of training, or a survey, is one message of a circle (``jopeq.secure``) with the model or
+A round of training, or a survey, is one message of a circle (``jopeq.circle``) with the model or
 nothing beside it; the terms come from a ``RecordSum``. The hospital's own node configuration
 decides what it takes part in.
 """
@@ -22,6 +22,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, R
 from flwr.common.logger import log
 from numpy.typing import NDArray
 
+from jopeq.circle import Attempt, CircleClient, CircleTerms, Plan, digest
+from jopeq.circle.circle import Kind, kind_of
 from jopeq.errors import ProtocolError
 from jopeq.files import alone, atomic, check_own_file, own_folder
 from jopeq.flower.arrays import own_content
@@ -32,8 +34,6 @@ from jopeq.flower.settings import read, read_metrics
 from jopeq.flower.sum_mod import read_keys
 from jopeq.ledger import Ledger
 from jopeq.random.streams import fresh_seed
-from jopeq.secure import Attempt, CircleClient, CircleTerms, Plan, digest
-from jopeq.secure.circle import Kind, kind_of
 from jopeq.statistics import Survey
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.evaluation import EVALUATED
@@ -371,8 +371,10 @@ def _read_scheme(spec: Any) -> RecordSum:
     scheme = RecordSum(**parameters)
     if name != scheme.name or scheme.spec != spec:
         raise ValueError(f"spec {spec!r:.300} is none of a RecordSum")
-    if scheme.colluding < 1 or scheme.moved < _MOVED:
-        raise ValueError(f"colluding must be at least 1 and moved at least {_MOVED:g}, got {spec}")
+    if scheme.colluding < 1 or scheme.batch_dependence < _MOVED:
+        raise ValueError(
+            f"colluding must be at least 1 and batch_dependence at least {_MOVED:g}, got {spec}"
+        )
     return scheme
 
 

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.common.logger import log
 
+from jopeq.circle import Client, Terms
+from jopeq.circle.messages import Kind, kind_of
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic, check_own_file
 from jopeq.flower.arrays import Model, own_content, whole_update
@@ -24,12 +26,10 @@ from jopeq.flower.budget import Budget, refuse_budget
 from jopeq.flower.mod import ClientAppCallable, app_content, is_train, other_reply
 from jopeq.flower.refusals import RefusedError, refusing
 from jopeq.flower.settings import frozen_names, matches, read, warn_unused
-from jopeq.secure import Client, Terms
-from jopeq.secure.messages import Kind, kind_of
 from jopeq.sums.secure_sum import SecureSum
 
 RECORD = "jopeq-sum"
-"""Key of the config record that carries a message of ``jopeq.secure`` either way."""
+"""Key of the config record that carries a message of ``jopeq.circle`` either way."""
 
 
 def check_scheme(scheme: SecureSum) -> None:

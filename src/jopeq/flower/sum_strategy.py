@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp import strategy as strategies
 from flwr.serverapp.strategy import Strategy
 
+from jopeq.circle import Server
 from jopeq.errors import ProtocolError
 from jopeq.flower.arrays import Model, move
 from jopeq.flower.screening import chain, weigh
@@ -27,7 +28,6 @@ from jopeq.flower.wrapper import (
     prepare_kernels,
     with_types,
 )
-from jopeq.secure import Server
 from jopeq.sums.secure_sum import SecureSum
 
 _NAMES = (

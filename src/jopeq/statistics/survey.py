@@ -68,7 +68,7 @@ class Survey:
         How many must be in it at least.
     colluding : int, default 1
         How many of them may be curious, or tell the server their shares.
-    copies : int, default 1
+    hospitals_per_person : int, default 1
         In how many hospitals one person may have a record.
     records : int, default 1,000,000
         Public bound on all records together. A larger one needs more bits and no more noise.
@@ -90,7 +90,7 @@ class Survey:
     clients: int
     threshold: int
     colluding: int = 1
-    copies: int = 1
+    hospitals_per_person: int = 1
     records: int = 1_000_000
     minimum: float | None = None
     complete: bool = False
@@ -185,8 +185,8 @@ class Survey:
             clients=self.clients,
             threshold=self.threshold,
             colluding=self.colluding,
-            copies=self.copies,
-            moved=0.0,
+            hospitals_per_person=self.hospitals_per_person,
+            batch_dependence=0.0,
         )
 
     @cached_property

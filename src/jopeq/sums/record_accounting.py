@@ -35,13 +35,13 @@ _DOUBT = 0.25  # of ε: how far the bound that is quick may be above what was ke
 class RecordRounds:
     """Rounds of one run: Gaussian noise of ``multiplier`` distances on samples of ``sampling``.
 
-    A person has a record in up to ``copies`` hospitals. ``kappa``, ``tau`` and ``variation`` are
-    κ, τ and v of one round.
+    A person has a record in up to ``hospitals_per_person`` hospitals. ``kappa``, ``tau`` and
+    ``variation`` are κ, τ and v of one round.
     """
 
     multiplier: float
     sampling: float
-    copies: int = 1
+    hospitals_per_person: int = 1
     rounds: int = 1
     kappa: float = 0.0
     tau: float = 0.0
@@ -101,7 +101,10 @@ def _renyi_epsilon(runs: Sequence[RecordRounds], delta: float) -> float:
     chosen = factorials[2:, None] - factorials - factorials[np.maximum(orders - j, 0).astype(int)]
     total = np.zeros(len(orders))
     for run in runs:
-        z, q = run.multiplier / run.copies, 1.0 - (1.0 - run.sampling) ** run.copies
+        z, q = (
+            run.multiplier / run.hospitals_per_person,
+            1.0 - (1.0 - run.sampling) ** run.hospitals_per_person,
+        )
         q = min(q, 1.0 - 2.0**-53)
         logs = chosen + j * math.log(q) + (orders - j) * math.log1p(-q) + j * (j - 1) / (2 * z * z)
         divergences = np.logaddexp.reduce(np.where(j <= orders, logs, -np.inf), axis=1)
@@ -131,10 +134,12 @@ def _sums(runs: Sequence[RecordRounds]) -> tuple[float, float, float]:
 
 
 def _compose(runs: Sequence[RecordRounds], epsilon: float) -> Any:
-    fineness = _FINENESS if all(run.copies == 1 for run in runs) else _MIXTURE_FINENESS
+    fineness = (
+        _FINENESS if all(run.hospitals_per_person == 1 for run in runs) else _MIXTURE_FINENESS
+    )
     interval = min(max(epsilon / fineness, _INTERVALS[0]), _INTERVALS[1])
     found = (
-        _distribution(run.multiplier, run.sampling, run.copies, run.rounds, interval)
+        _distribution(run.multiplier, run.sampling, run.hospitals_per_person, run.rounds, interval)
         for run in runs
         if run.rounds
     )

@@ -57,7 +57,7 @@ class RecordPlan:
     """How totals of one dimension are shared and summed by ``clients`` hospitals.
 
     ``epsilon`` and ``delta`` are what is proven for a record over all rounds. ``wrap`` is the
-    chance that the sum of an entry leaves 2^bits, if the mean row is as long as ``signal``·C.
+    chance that the sum of an entry leaves 2^bits, if the mean row is as long as ``largest_mean``·C.
     Wrapping costs accuracy and never privacy. Errors are E‖error of the mean row‖²/C².
     """
 
@@ -124,16 +124,16 @@ def _law(sigma64: int) -> GaussianRounding:
 
 
 @portable_decimals
-def capacity_of(cap: int, sampling: float, chance: Decimal) -> int:
-    """The least S with P(Bin(cap, q) ≥ S) ≤ chance by Chernoff's bound; cap where there is none."""
-    q, low, high = Decimal(sampling), int(cap * sampling), cap
+def capacity_of(most_records: int, sampling: float, chance: Decimal) -> int:
+    """Return the least S with P(Bin(n, q) ≥ S) ≤ chance by Chernoff's bound, else n itself."""
+    q, low, high = Decimal(sampling), int(most_records * sampling), most_records
     if sampling >= 1.0:
-        return cap
+        return most_records
 
     def is_rare(size: int) -> bool:
-        a = Decimal(size) / cap
-        rest = (1 - a) * ((1 - a) / (1 - q)).ln() if size < cap else Decimal(0)
-        return cap * (a * (a / q).ln() + rest) >= -chance.ln()
+        a = Decimal(size) / most_records
+        rest = (1 - a) * ((1 - a) / (1 - q)).ln() if size < most_records else Decimal(0)
+        return most_records * (a * (a / q).ln() + rest) >= -chance.ln()
 
     while high - low > 1:
         middle = (low + high) // 2
@@ -142,15 +142,17 @@ def capacity_of(cap: int, sampling: float, chance: Decimal) -> int:
 
 
 @portable_decimals
-def distance_of(bound: int, entries: int, rows: int, moved: float, tau: Decimal) -> Decimal:
+def distance_of(
+    bound: int, entries: int, rows: int, batch_dependence: float, tau: Decimal
+) -> Decimal:
     """‖D‖: how many places one record moves a total of at most ``rows`` rows, but for τ.
 
-    Each other row moves by ``moved`` clips at most. The smaller of two bounds: Hoeffding's for the
-    private bytes, and that for bytes at their worst.
+    Each other row moves by ``batch_dependence`` clips at most. Takes the smaller of two bounds:
+    Hoeffding's for the private bytes, and the one for bytes at their worst.
     """
     roundings = 2 * (entries - 1).bit_length() + 8  # of floats, one after the other
     root = Decimal(entries).sqrt()
-    apart = bound * (1 + rows * (Decimal(moved) + 2 * roundings * _FLOAT)) + root / FINE
+    apart = bound * (1 + rows * (Decimal(batch_dependence) + 2 * roundings * _FLOAT)) + root / FINE
     slack = _slack(tau) * (2 * apart + root)
     likely = (apart * apart + Decimal(entries) / 4 + slack).sqrt()
     return min(likely, apart + root)
@@ -161,7 +163,7 @@ def _slack(tau: Decimal) -> Decimal:
 
 
 def _distance(scheme: RecordSum, bound: int, entries: int) -> Decimal:
-    return distance_of(bound, entries, scheme.capacity(), scheme.moved, tau_of(scheme))
+    return distance_of(bound, entries, scheme.capacity(), scheme.batch_dependence, tau_of(scheme))
 
 
 @portable_decimals
@@ -180,7 +182,7 @@ def _estimate_bounds(scheme: RecordSum, radius: Any, entries: int) -> Any:
     root, slack = math.sqrt(entries), float(_slack(tau_of(scheme)))
     square = radius * radius - entries / 4.0 - slack * root + slack * slack
     apart = np.maximum(np.sqrt(np.maximum(square, 0.0)) - slack, radius - root)
-    return (apart - root / FINE) / (1.0 + scheme.capacity() * scheme.moved)
+    return (apart - root / FINE) / (1.0 + scheme.capacity() * scheme.batch_dependence)
 
 
 # What is put by of ε and δ
@@ -189,7 +191,7 @@ def _estimate_bounds(scheme: RecordSum, radius: Any, entries: int) -> Any:
 @portable_decimals
 def tau_of(scheme: RecordSum) -> Decimal:
     """τ: the chance, a round and a copy, that a distance is beyond its bound; also to be cut."""
-    return Decimal(scheme.delta) * Decimal(_RARE) / (scheme.copies * scheme.sums)
+    return Decimal(scheme.delta) * Decimal(_RARE) / (scheme.hospitals_per_person * scheme.sums)
 
 
 def rounds_of(scheme: RecordSum, multiplier: float, tables: float, rounds: int) -> RecordRounds:
@@ -197,7 +199,7 @@ def rounds_of(scheme: RecordSum, multiplier: float, tables: float, rounds: int) 
     return RecordRounds(
         multiplier=multiplier,
         sampling=scheme.sampling,
-        copies=scheme.copies,
+        hospitals_per_person=scheme.hospitals_per_person,
         rounds=rounds,
         kappa=_KAPPA * scheme.epsilon / scheme.sums,
         tau=2.0 * _RARE * scheme.delta / scheme.sums,
@@ -209,7 +211,9 @@ def _multiplier(scheme: RecordSum, tables: float) -> float:
     """The least multiplier with what is left of ε and δ."""
     epsilon = scheme.epsilon * (1.0 - _MARGIN - 2.0 * _KAPPA)
     delta = scheme.delta * (1.0 - 2.0 * _RARE - tables) * math.exp(-_KAPPA * scheme.epsilon)
-    found = least_multiplier(epsilon, delta, scheme.sampling, scheme.sums, scheme.copies)
+    found = least_multiplier(
+        epsilon, delta, scheme.sampling, scheme.sums, scheme.hospitals_per_person
+    )
     if math.isinf(found):
         raise ValueError(
             f"no noise gives epsilon={scheme.epsilon:g} in {scheme.sums} sums: lower rounds or "
@@ -271,7 +275,7 @@ class _Option(NamedTuple):
 def _sizes(scheme: RecordSum, dimension: int, clients: int, sigma: Any, bound: Any) -> Any:
     """(step in C, noise of an entry of the total in steps², its variance with the signal)."""
     batch = scheme.expected_batch
-    norm = scheme.signal * min(scheme.records, batch + _SPREAD * math.sqrt(batch))
+    norm = scheme.largest_mean * min(scheme.records, batch + _SPREAD * math.sqrt(batch))
     step = RECORD_GRID / bound
     noise = clients * (sigma * sigma + 0.25 / RECORD_GRID**2)
     return step, noise, noise + (norm / step) ** 2 / (1 << (dimension.bit_length() - 1))
@@ -321,10 +325,10 @@ def _choose(scheme: RecordSum, dimension: int, clients: int, multiplier: float) 
     halves = [more - bits + k for k in range(8)]
     raise _Refusal(
         f"bits={bits} cannot hold the sum of {scheme.records} records for {dimension} entries, "
-        f"if their mean is as long as signal={scheme.signal:g} of clip",
+        f"if their mean is as long as largest_mean={scheme.largest_mean:g} of clip",
         [{"bits": more}],
         [{"records": scheme.records >> k} for k in halves],
-        [{"signal": scheme.signal / 2**k} for k in halves],
+        [{"largest_mean": scheme.largest_mean / 2**k} for k in halves],
     )
 
 
@@ -354,7 +358,13 @@ def _too_fine(scheme: RecordSum, dimension: int, radius: float) -> _Refusal:
 
 def _central_multiplier(scheme: RecordSum) -> float:
     """Just below what a trusted server needs for (ε, δ)."""
-    given = (scheme.epsilon, scheme.delta, scheme.sampling, scheme.sums, scheme.copies)
+    given = (
+        scheme.epsilon,
+        scheme.delta,
+        scheme.sampling,
+        scheme.sums,
+        scheme.hospitals_per_person,
+    )
     return multiplier_below(least_multiplier(*given))
 
 

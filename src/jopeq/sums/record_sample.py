@@ -25,19 +25,19 @@ RowsOf = Callable[[Indices], Any]
 _SAMPLE_LANE, _CUT_LANE = 0, 1  # of a private stream
 
 
-def records_of_patients(count: int, group: Any, rows_each: int) -> Indices:
-    """(patients, rows_each): which records each patient has; −1 where there is none."""
+def records_of_patients(count: int, group: Any, most_rows: int) -> Indices:
+    """(patients, most_rows): which records each patient has; −1 where there is none."""
     records: int = as_annotated("count", "int", count)
     if group is None:
-        if rows_each != 1:
-            raise ValueError(f"rows_each={rows_each} belongs to group: give both or neither")
+        if most_rows != 1:
+            raise ValueError(f"most_rows={most_rows} belongs to group: give both or neither")
         return np.arange(records)[:, None]
     owners = np.unique(as_group(group, records), return_inverse=True)[1]
     order = np.argsort(owners, kind="stable")
     sizes = np.bincount(owners)
     ranks = np.arange(records) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    places = np.full((len(sizes), rows_each), -1, dtype=np.int64)
-    is_kept = ranks < rows_each
+    places = np.full((len(sizes), most_rows), -1, dtype=np.int64)
+    is_kept = ranks < most_rows
     places[owners[order][is_kept], ranks[is_kept]] = order[is_kept]
     return places
 
@@ -65,7 +65,7 @@ def total_of(
     """
     slots = np.full(chunks * size, -1, dtype=np.int64)
     slots[: len(drawn)] = drawn
-    rows_each, totals = records.shape[1], list[ClippedTotal]()
+    most_rows, totals = records.shape[1], list[ClippedTotal]()
     for first in range(0, len(slots), size):
         here = slots[first : first + size, None]
         indices = np.where(here >= 0, records[here[:, 0]], -1).reshape(-1)
@@ -73,8 +73,8 @@ def total_of(
         rows = _keep(rows_of(np.where(is_there, indices, 0)), is_there)
         if not totals:
             totals.append(ClippedTotal(int(rows.shape[1]), clip))
-        patients = np.repeat(np.arange(first, first + size), rows_each)
-        totals[0].add(rows, group=None if rows_each == 1 else patients)
+        patients = np.repeat(np.arange(first, first + size), most_rows)
+        totals[0].add(rows, group=None if most_rows == 1 else patients)
     return totals[0]
 
 

@@ -108,15 +108,15 @@ class RecordSum:
     bits : int, optional
         b, of an entry of a share, up to 32. By default the fewest at which the error is within 5%
         of the central Gaussian's, with as much noise as missing and colluding hospitals leave over.
-    signal : float, default 1.0
+    largest_mean : float, default 1.0
         How long the mean row is at most, in units of C. A smaller one needs fewer bits. Where the
         mean is longer, entries wrap around: the mean is then wrong, (ε, δ) holds all the same.
-    copies : int, default 1
+    hospitals_per_person : int, default 1
         In how many hospitals one person may have a record.
-    cap : int, optional
+    most_records : int, optional
         Public bound on the records of one hospital, by default ``records``. A smaller one needs
         fewer padded chunks in ``share``.
-    moved : float, default 2⁻²⁰
+    batch_dependence : float, default 2⁻²⁰
         How far a record may move each other record's clipped row, in units of C: floats of a row
         depend a little on the batch that it was computed in. 0 where rows are computed one by one.
     evaluations : int, default 0
@@ -140,10 +140,10 @@ class RecordSum:
     threshold: int
     colluding: int = 1
     bits: int | None = None
-    signal: float = 1.0
-    copies: int = 1
-    cap: int | None = None
-    moved: float = 2.0**-20
+    largest_mean: float = 1.0
+    hospitals_per_person: int = 1
+    most_records: int | None = None
+    batch_dependence: float = 2.0**-20
     dropouts: Literal["repeat", "ready", "recover"] = "repeat"
     evaluations: int = 0
 
@@ -151,7 +151,7 @@ class RecordSum:
         check_terms(self, MAX_RECORD_BITS)
         if not 0.0 < self.sampling <= 1.0:
             raise ValueError(f"sampling must be above 0 and at most 1, got {self.sampling}")
-        for name in ("records", "cap"):
+        for name in ("records", "most_records"):
             count = getattr(self, name)
             if count is not None and not 1 <= count <= MOST_ROWS:
                 raise ValueError(f"{name} must be from 1 to {MOST_ROWS}, got {count}")
@@ -164,13 +164,15 @@ class RecordSum:
             count = getattr(self, name)
             if not least <= count <= MAX_ENTRIES:
                 raise ValueError(f"{name} must be from {least} to {MAX_ENTRIES}, got {count}")
-        if not 1 <= self.copies <= self.clients:
+        if not 1 <= self.hospitals_per_person <= self.clients:
             raise ValueError(
-                f"copies must be from 1 to clients={self.clients}, got {self.copies}: so many "
-                "hospitals may hold a record of one person"
+                f"hospitals_per_person must be from 1 to clients={self.clients}, got "
+                f"{self.hospitals_per_person}: as many hospitals may hold a record of one person"
             )
-        if not 0.0 <= self.moved <= 1.0:
-            raise ValueError(f"moved is in units of clip, from 0 to 1, got {self.moved}")
+        if not 0.0 <= self.batch_dependence <= 1.0:
+            raise ValueError(
+                f"batch_dependence is in units of clip, from 0 to 1, got {self.batch_dependence}"
+            )
         if self.dropouts not in ("repeat", "ready", "recover"):
             raise ValueError(
                 f"dropouts must be 'repeat', 'ready' or 'recover', got {self.dropouts!r}"
@@ -201,7 +203,7 @@ class RecordSum:
             raise ValueError("evaluations must be at least 1 to evaluate, got 0: plan for some")
         rounds, evaluations = self.evaluations, self.rounds
         return replace(
-            self, rounds=rounds, evaluations=evaluations, clip=1.0, signal=1.0, bits=None
+            self, rounds=rounds, evaluations=evaluations, clip=1.0, largest_mean=1.0, bits=None
         )
 
     @property
@@ -214,17 +216,21 @@ class RecordSum:
         count = check_clients(self, clients)
         return (self.threshold if self.dropouts == "recover" else count) - self.colluding
 
-    def capacity(self, cap: int | None = None) -> int:
-        """The most records of a sample, where a hospital has at most ``cap`` records.
+    def capacity(self, most_records: int | None = None) -> int:
+        """The most records of a sample, where a hospital has at most ``most_records`` records.
 
         A larger sample is cut at random. The chance of that is put by in δ.
         """
-        return _capacity(self, self._cap(cap))
+        return _capacity(self, self._most(most_records))
 
     @property
     def guarantee(self) -> Guarantee:
         """What holds for rows of any dimension; ``plan`` has the exact ε of each."""
-        where = "one hospital" if self.copies == 1 else f"up to {self.copies} hospitals"
+        where = (
+            "one hospital"
+            if self.hospitals_per_person == 1
+            else f"up to {self.hospitals_per_person} hospitals"
+        )
         compared = (
             "all hospitals' records compared with the same without one person, whose record is in "
             f"{where}"
@@ -248,7 +254,8 @@ class RecordSum:
             "hospitals included, collude"
         )
         alone = (
-            f"if a record moves no other record's clipped row by more than {self.moved:.2g} of clip"
+            "if a record moves no other record's clipped row by more than "
+            f"{self.batch_dependence:.2g} of clip"
         )
         return Guarantee(
             epsilon=self.epsilon,
@@ -274,7 +281,7 @@ class RecordSum:
 
         >>> s = RecordSum(
         ...     epsilon=1.0, clip=1.0, records=60_000, sampling=0.14, rounds=60, clients=10,
-        ...     threshold=5, signal=0.3,
+        ...     threshold=5, largest_mean=0.3,
         ... )
         >>> plan = s.plan(5210)
         >>> plan.bits, plan.noise_multiplier, plan.epsilon <= 1.0
@@ -302,10 +309,10 @@ class RecordSum:
         Use a sample once: a second share of the same sample costs more than two rounds.
         """
         found: int = as_annotated("count", "int", count)
-        most = self._cap(None)
+        most = self._most(None)
         if not 0 <= found <= most:
             raise ValueError(
-                f"count must be from 0 to {most}, got {found}: give RecordSum a larger cap"
+                f"count must be from 0 to {most}, got {found}: give RecordSum a larger most_records"
             )
         return draw_records(found, self.sampling, private_stream(noise))
 
@@ -316,44 +323,49 @@ class RecordSum:
         *,
         seed: bytes,
         clients: int | None = None,
-        cap: int | None = None,
+        most_records: int | None = None,
         chunk: int = CHUNK,
         group: Any = None,
-        rows_each: int = 1,
+        most_rows: int = 1,
         plan: RecordPlan | None = None,
     ) -> NDArray[Any]:
         """The share of a fresh sample of ``count`` records: draw, ask for rows, clip, add, encode.
 
         ``rows_of(indices)`` gives the rows of ``chunk`` records, (chunk, d), and is called equally
         often whatever the sample is: ``chunks`` says how often. Where the sample ends, indices of
-        record 0 fill up, whose rows are dropped. ``cap`` is a public bound on this hospital's
-        records (or patients), by default the scheme's.
+        record 0 fill up, whose rows are dropped. ``most_records`` is a public bound on this
+        hospital's records (or patients), by default the scheme's.
 
         ``group`` has a patient's number for each of the records: then patients are drawn, and a
-        patient's rows are added up and clipped as one. ``rows_each`` is the public number of rows
-        that a patient has at most; of more, the first count. A chunk holds ⌊chunk/rows_each⌋
+        patient's rows are added up and clipped as one. ``most_rows`` is the public number of rows
+        that a patient has at most; of more, the first count. A chunk holds ⌊chunk/most_rows⌋
         patients.
         """
         shared_stream(seed), check_clients(self, clients)  # refuse before anything is drawn
-        calls, most = self.chunks(cap, chunk=chunk, rows_each=rows_each), self._cap(cap)
-        records = records_of_patients(count, group, rows_each)
+        calls, most = (
+            self.chunks(most_records, chunk=chunk, most_rows=most_rows),
+            self._most(most_records),
+        )
+        records = records_of_patients(count, group, most_rows)
         if not 1 <= len(records) <= most:
-            remedy = "raise cap" if len(records) else "without records, encode rows (0, d)"
+            remedy = "raise most_records" if len(records) else "without records, encode rows (0, d)"
             raise ValueError(
                 f"count must be from 1 to the cap of {most} records or patients, got "
                 f"{len(records)}: {remedy}"
             )
-        drawn = cut(np.flatnonzero(self.sample(len(records))), self.capacity(cap))
-        size = max(1, chunk // rows_each)
+        drawn = cut(np.flatnonzero(self.sample(len(records))), self.capacity(most_records))
+        size = max(1, chunk // most_rows)
         total = total_of(rows_of, records, drawn, calls, size, self.clip)
         return self.encode(total, seed=seed, clients=clients, plan=plan)
 
-    def chunks(self, cap: int | None = None, *, chunk: int = CHUNK, rows_each: int = 1) -> int:
+    def chunks(
+        self, most_records: int | None = None, *, chunk: int = CHUNK, most_rows: int = 1
+    ) -> int:
         """How often ``share`` asks for rows."""
-        for name, value in (("chunk", chunk), ("rows_each", rows_each)):
+        for name, value in (("chunk", chunk), ("most_rows", most_rows)):
             if as_annotated(name, "int", value) < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
-        return -(-self.capacity(cap) // max(1, chunk // rows_each))
+        return -(-self.capacity(most_records) // max(1, chunk // most_rows))
 
     # Coding
 
@@ -412,20 +424,22 @@ class RecordSum:
         if is_uniform(values, plan.bits):
             raise PayloadError(
                 f"total is uniform mod 2^{plan.bits}, no sum of {count} shares: add up the shares "
-                "of the whole cohort, each once, or raise signal",
+                "of the whole cohort, each once, or raise largest_mean",
                 code="total",
             )
         values *= plan.step / self.expected_batch
         rotate_back(values, shared)
         return values
 
-    def _cap(self, cap: int | None) -> int:
-        most = self.cap or self.records
-        found: int = most if cap is None else as_annotated("cap", "int", cap)
+    def _most(self, most_records: int | None) -> int:
+        most = self.most_records or self.records
+        found: int = (
+            most if most_records is None else as_annotated("most_records", "int", most_records)
+        )
         if not 1 <= found <= most:
             raise ValueError(
-                f"cap must be from 1 to the {most} records that the scheme allows a hospital, got "
-                f"{found}: give RecordSum a larger cap"
+                f"most_records must be from 1 to the {most} records that the scheme allows a "
+                f"hospital, got {found}: give RecordSum a larger most_records"
             )
         return found
 
@@ -461,8 +475,8 @@ class RecordSum:
 
 
 @lru_cache(maxsize=64)
-def _capacity(scheme: RecordSum, cap: int) -> int:
-    return capacity_of(cap, scheme.sampling, tau_of(scheme))
+def _capacity(scheme: RecordSum, most_records: int) -> int:
+    return capacity_of(most_records, scheme.sampling, tau_of(scheme))
 
 
 def place(values: Array, private: PrivateStream) -> NDArray[np.int64]:

@@ -64,7 +64,7 @@ class SecureSum:
     """(ε, δ) for a client against whoever sees only the sum of at least ``threshold`` clients.
 
     A single share has almost no privacy and decodes to nothing: all rests on the secure sum, which
-    ``jopeq.secure`` is one way to take. The proof is in docs/guarantees.md.
+    ``jopeq.circle`` is one way to take. The proof is in docs/guarantees.md.
 
     >>> s = SecureSum(epsilon=4.0, delta=1e-5, clip=1.0, clients=10, threshold=8)
     >>> updates = [np.full(1000, 0.01 * i) for i in range(10)]
@@ -99,10 +99,10 @@ class SecureSum:
         than half of the noise they are refused.
     kept : float, optional
         Share of the turned coordinates that is sent, above 0 and at most 1. By default as above.
-    signal : float, default 1.0
+    largest_mean : float, default 1.0
         How long the mean of the updates is at most, in units of C: above 0 and at most 1. At 1 the
         sum always fits. Updates of clients point in different directions, so their mean is
-        shorter, and a smaller ``signal`` needs fewer bits. Where the mean is longer than that,
+        shorter, and a smaller ``largest_mean`` needs fewer bits. Where the mean is longer,
         entries of the sum wrap around and are off by 2^bits steps: the mean is then wrong,
         (ε, δ) holds all the same.
     neighbours : {"zeroed", "replaced"}
@@ -120,7 +120,7 @@ class SecureSum:
     participations: int = 1
     bits: int | None = None
     kept: float | None = None
-    signal: float = 1.0
+    largest_mean: float = 1.0
     neighbours: Literal["zeroed", "replaced"] = "zeroed"
 
     def __post_init__(self) -> None:
@@ -191,10 +191,10 @@ class SecureSum:
     ) -> float:
         """E‖decoded − mean‖²/C², where the mean of the updates has length ``norm``·C.
 
-        ``norm`` is by default ``signal``; ``clients`` is how many took part, by default all.
+        ``norm`` is by default ``largest_mean``; ``clients`` is how many took part, by default all.
         """
         plan, count = self.plan(dimension), check_clients(self, clients)
-        norm = self.signal if norm is None else norm
+        norm = self.largest_mean if norm is None else norm
         if not 0.0 <= norm <= 1.0:
             raise ValueError(f"norm is in units of clip, from 0 to 1, got {norm!r}")
         integers = (plan.kept, plan.sigma, plan.bound, plan.bits)

@@ -55,8 +55,8 @@ def check_terms(scheme: Any, most_bits: int) -> None:
         raise ValueError(f"clip must be between 1e-30 and 1e30, got {scheme.clip}")
     if scheme.bits is not None and not 1 <= scheme.bits <= most_bits:
         raise ValueError(f"bits must be from 1 to {most_bits}, got {scheme.bits}")
-    if not 0.0 < scheme.signal <= 1.0:
-        raise ValueError(f"signal must be above 0 and at most 1, got {scheme.signal}")
+    if not 0.0 < scheme.largest_mean <= 1.0:
+        raise ValueError(f"largest_mean must be above 0 and at most 1, got {scheme.largest_mean}")
     least = max(0, scheme.colluding) + 2
     if not least <= scheme.clients <= MAX_HONEST:
         raise ValueError(

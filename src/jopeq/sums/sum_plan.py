@@ -55,9 +55,9 @@ class SumPlan:
     """How updates of one dimension are shared and summed, and what that gives.
 
     ``epsilon`` and ``delta`` are what is proven. ``wrap`` is the chance that the sum of an entry
-    leaves 2^bits, if the mean of the updates is as long as ``signal``·C. Wrapping costs accuracy
-    and never privacy. Errors are E‖error of the mean‖²/C² if all clients take part and the same
-    holds.
+    leaves 2^bits, if the mean of the updates is as long as ``largest_mean``·C. Wrapping costs
+    accuracy and never privacy. Errors are E‖error of the mean‖²/C² if all clients take part and the
+    same holds.
     """
 
     dimension: int
@@ -213,7 +213,7 @@ def _options(scheme: SecureSum, dimension: int, bits: Sequence[int]) -> list[_Op
         variance = scheme.honest * sigma * sigma - rounding * rounding
         bound = GRID * mu * np.sqrt(np.maximum(variance, 0.0))
         errors = errors_of(
-            dimension, kept, sigma, bound, np.array(bits, dtype=np.float64), scheme.signal,
+            dimension, kept, sigma, bound, np.array(bits, dtype=np.float64), scheme.largest_mean,
             scheme.clients,
         )  # fmt: skip
         if found and errors.keeping > (_AIMED - 1.0) * aim:
@@ -244,12 +244,12 @@ def plan_for(scheme: SecureSum, dimension: int) -> SumPlan:
     if not held:
         wider = options if scheme.bits is None else _options(scheme, dimension, every)
         enough = [option.bits for option in wider if option.wraps <= _WRAPPED]
-        more = f"more than {MAX_BITS} would, so lower clients, epsilon or signal"
+        more = f"more than {MAX_BITS} would, so lower clients, epsilon or largest_mean"
         remedy = f"bits={min(enough)} would" if enough else more
         raise PlanError(
             f"bits={scheme.bits or MAX_BITS} cannot hold the sum of {scheme.clients} clients for "
-            f"{dimension} entries, if their mean is as long as signal={scheme.signal:g} of clip: "
-            f"{remedy}",
+            f"{dimension} entries, if their mean is as long as "
+            f"largest_mean={scheme.largest_mean:g} of clip: {remedy}",
             code="room",
         )
     # the least payload among the prices aimed at, or else among those near the least
@@ -287,7 +287,7 @@ def _settle(scheme: SecureSum, dimension: int, option: _Option) -> SumPlan:
             code="tables",
         )
     errors = errors_of(
-        dimension, kept, sigma64 / SIGMA_UNITS, bound, float(option.bits), scheme.signal,
+        dimension, kept, sigma64 / SIGMA_UNITS, bound, float(option.bits), scheme.largest_mean,
         scheme.clients,
     )  # fmt: skip
     privacy = replace(privacy, distance=Decimal(apart * bound) / GRID)

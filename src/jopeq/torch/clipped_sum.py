@@ -5,7 +5,7 @@ Privacy needs every row to be a function of its own record and of public values.
 shared generator or write to a buffer. Chunks have one padded shape and linear layers whole cache
 lines, so that the floats of a row depend neither on how many records there are nor on its place.
 Products of matrices that no linear layer makes (attention's, ``x @ w``) keep a dependence of 1e-7:
-``RecordSum.moved`` is there for such.
+``RecordSum.batch_dependence`` is there for such.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.lab.attacks import (
+from jopeq_lab.attacks import (
     AttackConfig,
     GradientMap,
     Observation,
@@ -16,9 +16,9 @@ from jopeq.lab.attacks import (
     scores,
     true_gradients,
 )
-from jopeq.lab.attacks.attack import Objective
-from jopeq.lab.training.data import load
-from jopeq.lab.training.models import build
+from jopeq_lab.attacks.attack import Objective
+from jopeq_lab.training.data import load
+from jopeq_lab.training.models import build
 
 SMALL = (1, 4, 4)
 
@@ -46,7 +46,7 @@ def test_the_truth_is_the_minimum_of_both_distances():
 
 
 SHAPE = (1, 8, 8)
-module = importlib.import_module("jopeq.lab.attacks.attack")
+module = importlib.import_module("jopeq_lab.attacks.attack")
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import jopeq
-from jopeq.lab.attacks import AttackConfig, GradientMap
-from jopeq.lab.attacks import compare as module
-from jopeq.lab.attacks.compare import compare
-from jopeq.lab.training.models import build
+from jopeq_lab.attacks import AttackConfig, GradientMap
+from jopeq_lab.attacks import compare as module
+from jopeq_lab.attacks.compare import compare
+from jopeq_lab.training.models import build
 
 SHAPE = (1, 8, 8)
 RAW = {"raw": jopeq.scheme("none")}

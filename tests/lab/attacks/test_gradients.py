@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from jopeq.lab.attacks.gradients import GradientMap
+from jopeq_lab.attacks.gradients import GradientMap
 
 SHAPE = (2, 9, 8)
 

@@ -5,9 +5,9 @@ import torch
 import jopeq
 from jopeq.analysis.exact import INPUTS, log_channel
 from jopeq.errors import PayloadError
-from jopeq.lab.attacks.likelihood import _log_laplace_between, likelihood
 from jopeq.registry import SCHEMES
 from jopeq.wire.payload import open_payload
+from jopeq_lab.attacks.likelihood import _log_laplace_between, likelihood
 
 
 def scheme_named(name):

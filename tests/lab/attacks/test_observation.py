@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.lab.attacks.gradients import GradientMap
-from jopeq.lab.attacks.observation import infer_labels, observe
-from jopeq.lab.training.models import ModelVector, build
+from jopeq_lab.attacks.gradients import GradientMap
+from jopeq_lab.attacks.observation import infer_labels, observe
+from jopeq_lab.training.models import ModelVector, build
 
 LAYOUT = ModelVector(nn.Linear(20, 3))
 ROWS = torch.from_numpy(np.random.default_rng(0).normal(size=(4, LAYOUT.size)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from jopeq.lab.attacks.similarity import recovered_fraction, scores
+from jopeq_lab.attacks.similarity import recovered_fraction, scores
 
 
 def pair(shape, seed=0):

@@ -10,8 +10,8 @@ import pytest
 from jopeq.analysis.plan import plan_people
 from jopeq.analysis.record_audit import record_plans
 from jopeq.entries.spread import best_spread, normalised_error
-from jopeq.lab.explorer import Refusal, Setting, answer, grid, page
-from jopeq.lab.explorer.grid import AXES, PER_ENTRY, RECORD_STOPS, TOLERANCE, entry_scheme
+from jopeq_lab.explorer import Refusal, Setting, answer, grid, page
+from jopeq_lab.explorer.grid import AXES, PER_ENTRY, RECORD_STOPS, TOLERANCE, entry_scheme
 
 REMEDY = "python tools/make_explorer.py grid"
 
@@ -19,7 +19,7 @@ REMEDY = "python tools/make_explorer.py grid"
 @pytest.fixture(scope="module")
 def kept():
     """The tables that the page has."""
-    path = resources.files("jopeq.lab.explorer") / "data" / "grid.json"
+    path = resources.files("jopeq_lab.explorer") / "data" / "grid.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 

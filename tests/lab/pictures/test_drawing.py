@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from jopeq.lab.pictures.colours import DARK, INK, LOOKS, PAGE, look_of
-from jopeq.lab.pictures.drawing import (
+from jopeq.registry import SCHEMES
+from jopeq_lab.pictures.colours import DARK, INK, LOOKS, PAGE, look_of
+from jopeq_lab.pictures.drawing import (
     dress,
     name_lines,
     new_panels,
@@ -15,7 +16,6 @@ from jopeq.lab.pictures.drawing import (
     save,
     svg,
 )
-from jopeq.registry import SCHEMES
 
 
 def drawn(ends=(1.0, 2.0)):

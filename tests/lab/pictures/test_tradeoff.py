@@ -1,6 +1,6 @@
 """Distortion against rate: the points are the schemes' own figures, the figure is drawn."""
 
-from jopeq.lab.pictures.tradeoff import SCHEMES, tradeoff
+from jopeq_lab.pictures.tradeoff import SCHEMES, tradeoff
 
 
 def test_what_a_scheme_refuses_has_no_point():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from jopeq.lab.training import data, download
 from jopeq.random import streams
+from jopeq_lab.training import data, download
 from tests.lab.training.small import ARCHIVE, CIFAR10, IDX, sha256
 
 

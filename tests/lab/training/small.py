@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from jopeq.lab.training import data, models, simulation
-from jopeq.lab.training.config import TrainConfig
-from jopeq.lab.training.local import LocalTrainer
+from jopeq_lab.training import data, models, simulation
+from jopeq_lab.training.config import TrainConfig
+from jopeq_lab.training.local import LocalTrainer
 
 # Small files of the published formats
 

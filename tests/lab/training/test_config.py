@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.lab.training.config import TrainConfig
+from jopeq_lab.training.config import TrainConfig
 
 
 def test_the_scheme_is_completed():

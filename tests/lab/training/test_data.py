@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from jopeq.errors import DataError
-from jopeq.lab.training import data
+from jopeq_lab.training import data
 from tests.lab.training import small
 from tests.lab.training.small import CIFAR10, IDX, NAMES, ZIPPED, check_cifar10, check_idx, write
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from jopeq.errors import DataError
-from jopeq.lab.training.download import RemoteFile, fetch
+from jopeq_lab.training.download import RemoteFile, fetch
 
 CONTENT = bytes(range(256)) * 4000  # about a megabyte: several chunks
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -51,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("jopeq.lab.training.download._SCHEME", "http")
+    monkeypatch.setattr("jopeq_lab.training.download._SCHEME", "http")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.script, running.requests, running.lock = [], 0, threading.Lock()
@@ -106,7 +106,7 @@ def test_what_is_not_the_published_file_is_removed_and_replaces_none(server, tmp
     with pytest.raises(DataError):
         download(server, tmp_path, "stall", timeout=0.2)
     server.heard.set()
-    monkeypatch.setattr("jopeq.lab.training.download._MOST_BYTES", len(CONTENT) // 2)
+    monkeypatch.setattr("jopeq_lab.training.download._MOST_BYTES", len(CONTENT) // 2)
     with pytest.raises(DataError):
         download(server, tmp_path)
     assert names(tmp_path) == [NAME]
@@ -122,7 +122,7 @@ def test_nothing_is_asked_for_a_folder_that_cannot_be_used_or_without_https(
     for name, scheme in (("file", "http"), ("open", "http"), ("own", "https")):
         if name == "open" and os.name != "posix":  # whose permissions these are
             continue
-        monkeypatch.setattr("jopeq.lab.training.download._SCHEME", scheme)
+        monkeypatch.setattr("jopeq_lab.training.download._SCHEME", scheme)
         with pytest.raises(DataError, match="data_dir" if name == "own" else "JOPEQ_CACHE"):
             download(server, tmp_path / name)
     assert server.requests == 0

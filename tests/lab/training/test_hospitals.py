@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import jopeq
-from jopeq.lab.training import data, features
-from jopeq.lab.training.config import BASELINES
-from jopeq.lab.training.hospitals import Hospitals
-from jopeq.lab.training.record import ROUNDS, read_rounds
-from jopeq.lab.training.simulation import HospitalsConfig, Simulation, train
 from jopeq.sums.record_accounting import least_multiplier
+from jopeq_lab.training import data, features
+from jopeq_lab.training.config import BASELINES
+from jopeq_lab.training.hospitals import Hospitals
+from jopeq_lab.training.record import ROUNDS, read_rounds
+from jopeq_lab.training.simulation import HospitalsConfig, Simulation, train
 
 CLASSES = 4
 BETTER_THAN_CHANCE = 0.25 + 5 * 0.031  # its standard error on 200 test images
@@ -101,8 +101,8 @@ def test_hospitals_may_be_unequal_and_few_records_are_given_out(quadrants):
     assert sum(sizes) == 500
     assert max(sizes) > 2 * min(sizes)
     assert len(train(config, dataset=quadrants).history) == 6
-    with pytest.raises(ValueError, match=r"^cap "):
-        Hospitals(small(records(cap=100)), quadrants)
+    with pytest.raises(ValueError, match=r"^most_records "):
+        Hospitals(small(records(most_records=100)), quadrants)
 
 
 def test_a_run_goes_on_where_it_stopped(quadrants, tmp_path):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from jopeq.lab.training import local
-from jopeq.lab.training.local import batch_order, batches, participants
+from jopeq_lab.training import local
+from jopeq_lab.training.local import batch_order, batches, participants
 from tests.lab.training.small import BATCH, PARTS, SAMPLES, STEPS, build, train, trainer_of
 
 KINDS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.lab.training.metrics import RoundMetrics, decibels, mean, signal_to_noise, spent
+from jopeq_lab.training.metrics import RoundMetrics, decibels, mean, signal_to_noise, spent
 
 
 def metrics(**changes):

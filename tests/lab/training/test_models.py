@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from jopeq.lab.training import models
-from jopeq.lab.training.models import ModelVector
+from jopeq_lab.training import models
+from jopeq_lab.training.models import ModelVector
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 CASES = [

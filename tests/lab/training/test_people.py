@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jopeq
-from jopeq.lab.training import features
-from jopeq.lab.training.cohorts import Central, mechanism
-from jopeq.lab.training.descent import Descent, Server
-from jopeq.lab.training.partition import cohorts, give_out
-from jopeq.lab.training.record import ROUNDS, CheckpointError, read_rounds
-from jopeq.lab.training.simulation import PeopleConfig, Simulation, train
+from jopeq_lab.training import features
+from jopeq_lab.training.cohorts import Central, mechanism
+from jopeq_lab.training.descent import Descent, Server
+from jopeq_lab.training.partition import cohorts, give_out
+from jopeq_lab.training.record import ROUNDS, CheckpointError, read_rounds
+from jopeq_lab.training.simulation import PeopleConfig, Simulation, train
 
 BETTER_THAN_CHANCE = 0.25 + 5 * 0.031  # its standard error on 200 test images
 SUM = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=300, threshold=300)

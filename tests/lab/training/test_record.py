@@ -6,9 +6,9 @@ import pickle
 import pytest
 import torch
 
-from jopeq.lab.training.config import TrainConfig
-from jopeq.lab.training.metrics import RoundMetrics
-from jopeq.lab.training.record import Checkpoint, CheckpointError
+from jopeq_lab.training.config import TrainConfig
+from jopeq_lab.training.metrics import RoundMetrics
+from jopeq_lab.training.record import Checkpoint, CheckpointError
 
 FIELDS = RoundMetrics.__dataclass_fields__
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from jopeq.lab.training.partition import KINDS, _shares, partition, weights
-from jopeq.lab.training.seeding import generator, permutation, place_seed, seeded
+from jopeq_lab.training.partition import KINDS, _shares, partition, weights
+from jopeq_lab.training.seeding import generator, permutation, place_seed, seeded
 
 
 def test_seeds_differ_by_seed_purpose_and_place():

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 import jopeq
-from jopeq.lab.training import record
-from jopeq.lab.training.clients import Transport
-from jopeq.lab.training.metrics import evaluate
-from jopeq.lab.training.models import ModelVector
-from jopeq.lab.training.partition import weights
-from jopeq.lab.training.record import Checkpoint, CheckpointError
-from jopeq.lab.training.simulation import DivergedError, Simulation, train
+from jopeq_lab.training import record
+from jopeq_lab.training.clients import Transport
+from jopeq_lab.training.metrics import evaluate
+from jopeq_lab.training.models import ModelVector
+from jopeq_lab.training.partition import weights
+from jopeq_lab.training.record import Checkpoint, CheckpointError
+from jopeq_lab.training.simulation import DivergedError, Simulation, train
 from tests.lab.training.small import CLUSTERS, run, short
 
 LAYOUT = ModelVector(nn.Linear(16, 3))
@@ -229,7 +229,7 @@ def test_out_is_not_overwritten_by_accident(tmp_path):
 CHILD = """
 import os, signal, sys, torch
 torch.set_num_threads(1)
-from jopeq.lab.training.record import Recorder
+from jopeq_lab.training.record import Recorder
 from tests.lab.training.test_simulation import KILLED, recorded
 add = Recorder.add
 def add_and_die(self, metrics):

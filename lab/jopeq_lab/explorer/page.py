@@ -1,0 +1,53 @@
+"""The page as one text: template, style, script, charting library and tables. No network."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from jopeq.analysis.learning import CLEAR, DROWNED, NOISY, SIGNAL
+from jopeq.privacy.guarantee import STRENGTHS
+from jopeq.versions import __version__
+from jopeq_lab.explorer.grid import PER_ENTRY, REASONS, RECORD_STOPS, SCHEMES, Setting
+from jopeq_lab.explorer.lines import LINES, MOST_ENTRIES
+from jopeq_lab.pictures.colours import LOOKS
+
+
+def page(home: str = "") -> str:
+    """The page; ``home`` is a link to the documentation, for the page that stands in it."""
+    parts = {
+        "home": f'<p><a href="{home}">← jopeq: documentation</a></p>' if home else "",
+        "style": _read("page.css"),
+        "vega": _read("vega.min.js"),
+        "data": json.dumps(_data(), separators=(",", ":"), ensure_ascii=False),
+        "script": _read("page.js"),
+    }
+    text = _read("page.html")
+    for name, part in parts.items():
+        text = text.replace(f"{{{{{name}}}}}", part.replace("</script", "<\\/script"))
+    return text
+
+
+def _data() -> dict[str, Any]:
+    """Everything that the page knows."""
+    default = Setting(scheme="records", epsilon=1.0, clients=10, rounds=30, patients=40_000)
+    return {
+        "version": __version__,
+        "grid": json.loads(_read("grid.json")),
+        "charts": json.loads(_read("charts.json")),
+        "pictures": json.loads(_read("pictures.json")),
+        "reasons": REASONS,
+        "lines": LINES,
+        "most_entries": MOST_ENTRIES,
+        "per_entry": PER_ENTRY,
+        "looks": {name: [*LOOKS[name][:2], LOOKS[name].shape] for name in (*SCHEMES, "none")},
+        "tiers": list(STRENGTHS.items()),
+        "records": {"signal": SIGNAL, "stops": RECORD_STOPS},
+        "learns": [CLEAR, NOISY, DROWNED],
+        "default": {name: getattr(default, name) for name in Setting.__dataclass_fields__},
+    }
+
+
+def _read(name: str) -> str:
+    return (resources.files("jopeq_lab.explorer") / "data" / name).read_text(encoding="utf-8")

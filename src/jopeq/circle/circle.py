@@ -1,0 +1,371 @@
+"""Circles: secure sums in one exchange. Terms, entries, attempts and their bytes.
+
+The members of a named cohort mask with one another and nobody ever reveals a mask. If all answer,
+the masks cancel; if one is missing, nothing opens and a smaller cohort is asked anew. A member's
+key serves one answer. ``CircleServer`` and ``CircleClient`` exchange bytes; the transport, the
+ledger and the mechanism are the caller's.
+
+A circle of three, in one process. ``train`` and ``encode`` run once an attempt, after the ledger
+was charged; here they send what each member knows.
+
+>>> import tempfile
+>>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+>>> from jopeq.circle import CircleClient, CircleServer, CircleTerms, Plan, digest
+>>> terms = CircleTerms(
+...     circle="hospitals", spec="example", clients=3, threshold=3, colluding=1,
+...     plan=lambda clients: Plan(bits=16, length=2),
+... )
+>>> identities = {number: Ed25519PrivateKey.generate() for number in (1, 2, 3)}
+>>> trusted = [key.public_key().public_bytes_raw() for key in identities.values()]
+>>> ledgers, clients = {number: [] for number in identities}, {}
+>>> for number, identity in identities.items():
+...     clients[number] = CircleClient(
+...         terms, tempfile.mkdtemp(), identity=identity, trusted=trusted,
+...         charge=ledgers[number].append, count=ledgers[number].__len__,
+...     )
+>>> server = CircleServer(terms, trusted=trusted)
+>>> for number_of_round in (1, 2):
+...     content, exchanges = digest(b"the model", b"its configuration"), 0
+...     messages = server.start(clients, round_number=number_of_round, content=content)
+...     while messages:
+...         exchanges += 1
+...         messages = server.step(
+...             (number, clients[number].answer(
+...                 message, content=content,
+...                 train=lambda attempt: [number, 10 * number],
+...                 encode=lambda attempt, trained: trained,
+...             ))
+...             for number, message in messages.items()
+...         )
+...     print(exchanges, server.total.tolist(), server.cohort)
+2 [6, 60] (1, 2, 3)
+1 [6, 60] (1, 2, 3)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import Literal
+
+from jopeq.circle import crypto
+from jopeq.circle.masks import LEAST_BITS, MOST_BITS
+from jopeq.circle.messages import KEY_BYTES, SIGNATURE_BYTES
+from jopeq.errors import ProtocolError
+from jopeq.privacy.accounting import check_recovery
+from jopeq.random.streams import SEED_BYTES
+
+HEAD = b"JoPC\x01"  # and the version
+DIGEST_BYTES = 32
+ENTRY_BYTES = 2 * KEY_BYTES + 8 + SIGNATURE_BYTES
+
+Dropouts = Literal["repeat", "ready", "recover"]
+
+
+class Kind(IntEnum):
+    """What a message is; clients send the even ones."""
+
+    ASK = 1
+    KEYS = 2
+    ATTEMPT = 3
+    REPLY = 4
+    PREPARE = 5
+    READY = 6
+    PHASE = 7
+    ANSWER = 8
+
+
+def kind_of(data: bytes) -> int:
+    """The kind that a message claims to be; 0 for bytes that are none of a circle's."""
+    is_one = isinstance(data, bytes) and len(data) > len(HEAD) and data.startswith(HEAD)
+    return data[len(HEAD)] if is_one else 0
+
+
+def frame(*parts: bytes) -> bytes:
+    """All parts, each after its length: different parts never give the same bytes."""
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def pack_message(kind: Kind, *parts: bytes) -> bytes:
+    """A message of these parts."""
+    return HEAD + bytes((kind,)) + frame(*parts)
+
+
+def read_message(data: bytes, kind: Kind, count: int) -> list[bytes]:
+    """The parts of a message; ``ProtocolError`` unless it is of this kind and has so many."""
+    if kind_of(data) != kind:
+        raise ProtocolError(f"expected message {kind.name} of a circle, got other bytes")
+    parts, at = [], len(HEAD) + 1
+    for _ in range(count):
+        size = int.from_bytes(data[at : at + 8], "little")
+        at += 8 + size
+        if at > len(data):
+            raise ProtocolError("the message is too short")
+        parts.append(data[at - size : at])
+    if at != len(data):
+        raise ProtocolError("the message is too long")
+    return parts
+
+
+def digest(*parts: bytes) -> bytes:
+    """What a round is about, in 32 bytes: pass everything that a client acts on, in one order."""
+    hashed = hashlib.sha256(b"jopeq circle content\0")
+    for part in parts:
+        hashed.update(len(part).to_bytes(8, "little"))
+        hashed.update(part)
+    return hashed.digest()
+
+
+def fingerprint(trusted: Iterable[bytes]) -> str:
+    """The list of trusted identities in 32 digits, which members compare by telephone.
+
+    >>> fingerprint([bytes(32)])
+    '79ee 563e 8035 71ad 7116 f769 bb80 ae51'
+    """
+    found = hashlib.sha256(b"jopeq circle trusted\0" + b"".join(sorted(trusted))).hexdigest()[:32]
+    return " ".join(found[at : at + 4] for at in range(0, 32, 4))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Vectors of a cohort of one size: ``length`` integers mod 2^``bits``.
+
+    ``text`` holds whatever else of the mechanism depends on the size, to be compared.
+    """
+
+    bits: int
+    length: int
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("bits", LEAST_BITS, MOST_BITS), ("length", 1, 1 << 48)):
+            _check_whole(name, getattr(self, name), least, most)
+
+    def to_bytes(self) -> bytes:
+        numbers = self.bits.to_bytes(1, "little") + self.length.to_bytes(8, "little")
+        return frame(numbers, self.text.encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircleTerms:
+    """What all members of a circle agree on before the first round.
+
+    Parameters
+    ----------
+    circle : str
+        Name of the circle.
+    spec : str
+        The mechanism, in words that are compared: all that its noise depends on but the cohort.
+    plan : Callable[[int], Plan]
+        The vectors of a cohort of that size, the same at both ends. With "recover" only
+        ``plan(threshold)`` is used: its noise is for the threshold, its bits for all clients.
+    clients, threshold : int
+        The most and the fewest members of a cohort.
+    colluding : int (default: 1)
+        Members that may tell the server all they know. Every member knows its own noise, so 0 means
+        a circle whose members look at no total.
+    attempts : int (default: 8)
+        Attempts at one round, each with a charge of its own.
+    dropouts : "repeat", "ready" or "recover" (default: "repeat")
+        "repeat" is one exchange, and one more for each attempt in which somebody is missing.
+        "ready" is two: the first trains and keeps the result at home, the second names the members
+        that are ready, charges and releases. "recover" is the protocol of ``Server`` and
+        ``Client``: four exchanges, five if signed, and members may vanish at any of them.
+    unsigned : bool (default: False)
+        For simulations: any identity is let in. A server that invents members reads a share alone.
+    """
+
+    circle: str
+    spec: str
+    plan: Callable[[int], Plan] = field(compare=False)
+    clients: int
+    threshold: int
+    colluding: int = 1
+    attempts: int = 8
+    dropouts: Dropouts = "repeat"
+    unsigned: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("circle", "spec"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be text, got {getattr(self, name)!r:.80}")
+        for name, most in (("clients", 1 << 20), ("colluding", 1 << 20), ("attempts", 1 << 20)):
+            _check_whole(name, getattr(self, name), 0 if name == "colluding" else 1, most)
+        _check_whole("threshold", self.threshold, self.colluding + 2, self.clients)
+        if self.dropouts not in ("repeat", "ready", "recover"):
+            raise ValueError(
+                f'dropouts must be "repeat", "ready" or "recover", got {self.dropouts!r:.80}'
+            )
+        if self.unsigned not in (True, False):
+            raise ValueError(f"unsigned must be True or False, got {self.unsigned!r:.80}")
+        if self.dropouts == "recover":
+            check_recovery(self.clients, self.threshold, self.colluding)
+
+    def honest(self, clients: int) -> int:
+        """Shares of noise in a sum that was asked of so many, after all that an attacker knows."""
+        if self.unsigned:
+            return 1
+        return (self.threshold if self.dropouts == "recover" else clients) - self.colluding
+
+    def to_bytes(self) -> bytes:
+        numbers = (self.clients, self.threshold, self.colluding, self.attempts, self.unsigned)
+        texts = (self.circle, self.spec, self.dropouts)
+        packed = b"".join(int(number).to_bytes(4, "little") for number in numbers)
+        return frame(*(text.encode() for text in texts), packed)
+
+    def bind(self, trusted: Collection[bytes]) -> bytes:
+        """Hash of the terms and the trusted identities: whoever has another joins no cohort."""
+        if self.unsigned == bool(trusted):
+            raise ValueError("trusted lists the identities of all members, or unsigned is True")
+        if any(not isinstance(one, bytes) or len(one) != KEY_BYTES for one in trusted):
+            raise ValueError(f"trusted must hold public keys of {KEY_BYTES} bytes")
+        listed = b"".join(sorted(set(trusted)))
+        return hashlib.sha256(b"jopeq circle\0" + frame(self.to_bytes(), listed)).digest()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A member's next answer: its key serves one attempt; its serial counts shares charged."""
+
+    identity: bytes
+    key: bytes
+    serial: int
+    signature: bytes = b""
+
+    def statement(self, bound: bytes) -> bytes:
+        """What the identity signs."""
+        serial = self.serial.to_bytes(8, "little")
+        return b"jopeq circle entry\0" + bound + self.identity + self.key + serial
+
+    def to_bytes(self) -> bytes:
+        return self.identity + self.key + self.serial.to_bytes(8, "little") + self.signature
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Entry:
+        if len(data) != ENTRY_BYTES:
+            raise ProtocolError(f"an entry has {ENTRY_BYTES} bytes, got {len(data)}")
+        serial = int.from_bytes(data[64:72], "little")
+        return cls(data[:32], data[32:64], serial, data[72:])
+
+    def check(self, bound: bytes, trusted: Collection[bytes]) -> None:
+        """``ProtocolError`` unless a trusted identity signed a usable key for this circle."""
+        if trusted and self.identity not in trusted:
+            raise ProtocolError(f"identity {self.identity.hex()} is not trusted")
+        if not crypto.is_signed(self.identity, self.signature, self.statement(bound)):
+            raise ProtocolError(f"identity {self.identity.hex()} did not sign its entry")
+        crypto.check_public(self.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at one round: everything that a member acts on."""
+
+    terms: CircleTerms
+    round: int
+    attempt: int
+    seed: bytes
+    """32 public random bytes for the mechanism."""
+    content: bytes
+    """``digest`` of model, configuration and whatever else members act on."""
+    entries: tuple[Entry, ...] = ()
+    """Members of the cohort by rising identity; none while it is not named."""
+
+    @property
+    def clients(self) -> int:
+        return len(self.entries)
+
+    @property
+    def honest(self) -> int:
+        """Shares of noise that hide one share; see ``CircleTerms.honest``."""
+        return self.terms.honest(self.clients or self.terms.threshold)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The vectors of this cohort; before it is named, of the smallest."""
+        return self.terms.plan(self.clients or self.terms.threshold)
+
+    def to_bytes(self, nonce: bytes = b"") -> bytes:
+        """The message PREPARE of an attempt without a cohort, else ATTEMPT."""
+        if not self.entries:
+            return pack_message(Kind.PREPARE, *self._parts(), nonce)
+        listed = b"".join(entry.to_bytes() for entry in self.entries)
+        return pack_message(Kind.ATTEMPT, *self._parts(), self.plan.to_bytes(), listed)
+
+    def _parts(self) -> tuple[bytes, ...]:
+        numbers = self.round.to_bytes(8, "little") + self.attempt.to_bytes(4, "little")
+        return self.terms.to_bytes(), numbers, self.seed, self.content
+
+    @cached_property
+    def prepared(self) -> bytes:
+        """Hash of all but the cohort."""
+        return hashlib.sha256(b"jopeq circle prepare\0" + frame(*self._parts())).digest()
+
+    def transcript(self, bound: bytes) -> bytes:
+        """H: hash of everything. Members that were told different things share no mask."""
+        told = b"jopeq circle attempt\0" + bound + self.to_bytes()
+        return hashlib.sha256(told).digest()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, terms: CircleTerms) -> Attempt:
+        """The attempt that a server offers; ``ProtocolError`` if its terms are not these."""
+        kind = Kind.PREPARE if kind_of(data) == Kind.PREPARE else Kind.ATTEMPT
+        parts = read_message(data, kind, 5 if kind == Kind.PREPARE else 6)
+        check_terms(parts[0], terms)
+        numbers, seed, content, *rest = parts[1:]
+        for name, part, size in (
+            ("numbers", numbers, 12), ("seed", seed, SEED_BYTES), ("content", content, DIGEST_BYTES)
+        ):  # fmt: skip
+            if len(part) != size:
+                raise ProtocolError(f"{name} of an attempt has {size} bytes, got {len(part)}")
+        entries: list[Entry] = []
+        if kind == Kind.ATTEMPT:
+            plan, listed = rest
+            count, over = divmod(len(listed), ENTRY_BYTES)
+            if over or not terms.threshold <= count <= terms.clients:
+                raise ProtocolError(
+                    f"a cohort has {terms.threshold} to {terms.clients} members, the server names "
+                    f"{len(listed) / ENTRY_BYTES:g}; nothing was sent"
+                )
+            if terms.plan(count).to_bytes() != plan:
+                raise ProtocolError(
+                    f"the server's plan for {count} members is another than this client's: "
+                    f"{plan!r:.200}; nothing was sent"
+                )
+            for at in range(0, len(listed), ENTRY_BYTES):
+                entries.append(Entry.from_bytes(listed[at : at + ENTRY_BYTES]))
+        return cls(
+            terms=terms,
+            round=int.from_bytes(numbers[:8], "little"),
+            attempt=int.from_bytes(numbers[8:], "little"),
+            seed=seed,
+            content=content,
+            entries=tuple(entries),
+        )
+
+
+def check_terms(offered: bytes, terms: CircleTerms) -> None:
+    """Refuse terms that are not these very terms."""
+    if offered != terms.to_bytes():
+        raise ProtocolError(
+            f"the server's terms are {offered!r:.300}, this client's are {terms.to_bytes()!r:.300};"
+            " nothing was sent"
+        )
+
+
+def reply_statement(kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"") -> bytes:
+    """What an identity signs of a reply; ``asked`` are the 32 bytes that it answers."""
+    hashed = hashlib.sha256(vector).digest()
+    return b"jopeq circle reply\0" + bytes((kind,)) + asked + entry + hashed
+
+
+def pair_key(private: bytes, other: bytes, transcript: bytes, one: int, two: int) -> bytes:
+    """The key of the mask that the members of two positions share."""
+    return crypto.mask_key(private, other, transcript, one, two, label=b"jopeq circle mask\0")
+
+
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number, {least} to {most}, got {value!r}")

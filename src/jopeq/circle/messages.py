@@ -1,0 +1,295 @@
+"""The messages of a round as bytes, the terms all ends must share, and the roster of clients.
+
+Every message starts with ``JoPS``, version, kind and round. Readers trust nothing: a wrong kind,
+round, length or padding raises ``ProtocolError``. docs/wire-format.md has every field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from functools import cached_property, partial
+from itertools import pairwise
+
+from jopeq.circle.graph import COMPLETE_UP_TO, Graph
+from jopeq.circle.masks import LEAST_BITS, MOST_BITS
+from jopeq.errors import ProtocolError, TooFewClientsError
+from jopeq.random.streams import SEED_BYTES, describe_secret, fresh_seed
+
+MAGIC, VERSION = b"JoPS", 2
+ROUND_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 32, 64
+
+
+class Kind(IntEnum):
+    """What a message is; clients send the even ones."""
+
+    TERMS = 1
+    KEYS = 2
+    ROSTER = 3
+    SHARES = 4
+    INBOX = 5
+    MASKED = 6
+    SURVIVORS = 7
+    SIGNATURE = 8
+    SIGNATURES = 9
+    OPENED = 10
+    COMPLAINT = 12
+
+
+def kind_of(data: bytes) -> int:
+    """The kind that a message claims to be; 0 for too short a one."""
+    return data[5] if isinstance(data, bytes) and len(data) > 5 else 0
+
+
+def to_bits(flags: Iterable[bool]) -> bytes:
+    """Flags as bits, the first in the lowest bit of the first byte."""
+    listed = list(flags)
+    number = sum(1 << place for place, flag in enumerate(listed) if flag)
+    return number.to_bytes((len(listed) + 7) // 8, "little")
+
+
+class Reader:
+    """Reads one message from its start to its end."""
+
+    def __init__(self, data: bytes, kind: Kind, round_id: bytes | None = None) -> None:
+        if not isinstance(data, bytes):
+            raise ProtocolError(f"a message is bytes, got {type(data).__name__}")
+        self._data, self._at = data, 0
+        if self.take(5) != MAGIC + bytes((VERSION,)):
+            raise ProtocolError(f"this is no message of the secure sum, version {VERSION}")
+        found = self.number(1)
+        if found != kind:
+            raise ProtocolError(f"expected message {kind.name}, got kind {found}")
+        self.round = self.take(ROUND_BYTES)
+        if round_id not in (None, self.round):
+            raise ProtocolError(f"message {kind.name} belongs to another round")
+
+    def take(self, count: int) -> bytes:
+        part = self._data[self._at : self._at + count]
+        if len(part) != count:
+            raise ProtocolError("the message is too short")
+        self._at += count
+        return part
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+    def bits(self, count: int) -> list[bool]:
+        number = self.number((count + 7) // 8)
+        if number >> count:
+            raise ProtocolError("bits beyond the last client are set")
+        return [bool(number >> place & 1) for place in range(count)]
+
+    def rest(self) -> bytes:
+        return self.take(len(self._data) - self._at)
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise ProtocolError("the message is too long")
+
+
+_NUMBERS = struct.Struct("<BQIIIB")  # bits, length, clients, threshold, colluding, is_signed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a server and its clients must agree on before a round.
+
+    ``spec`` names the mechanism that makes the integers, in any words that both ends compare: all
+    that its noise depends on, such as the dimension (``SecureSum.spec_for``).
+    Vectors of ``length`` integers are added mod 2^``bits``. At most ``clients`` take part, of whom
+    ``colluding`` may tell the server all they know, and no sum of fewer than ``threshold`` is
+    opened. With ``is_signed`` clients sign their keys and the list of survivors. ``seed`` holds
+    public random bits for the mechanism, ``round`` names the round: both are fresh each time.
+    """
+
+    spec: str
+    bits: int
+    length: int
+    clients: int
+    threshold: int
+    colluding: int = 0
+    is_signed: bool = False
+    seed: bytes = field(default_factory=fresh_seed)
+    round: bytes = field(default_factory=partial(fresh_seed, ROUND_BYTES))
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("bits", LEAST_BITS, MOST_BITS),
+            ("length", 1, 1 << 48),
+            ("clients", 2, 1 << 20),
+            ("colluding", 0, 1 << 20),
+            ("threshold", 0, 1 << 20),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ValueError(f"{name} must be a whole number, {least} to {most}, got {value!r}")
+        if self.is_signed not in (True, False) or not isinstance(self.spec, str):
+            raise ValueError(
+                f"is_signed must be True or False and spec text, got {self.is_signed!r} and "
+                f"{self.spec!r:.80}"
+            )
+        if 2 * self.threshold <= self.clients + self.colluding:
+            raise ValueError(
+                "threshold must be above (clients + colluding)/2 = "
+                f"{(self.clients + self.colluding) / 2:g}, got {self.threshold}: with fewer, a "
+                "server could open both secrets of a client; raise threshold"
+            )
+        if self.threshold > self.clients:
+            raise ValueError(
+                f"threshold must be at most clients = {self.clients}, got {self.threshold}"
+            )
+        if self.threshold - self.colluding < 2:
+            raise ValueError(
+                f"threshold − colluding must be at least 2, got {self.threshold} − "
+                f"{self.colluding}: the sum of one honest client hides nothing"
+            )
+        for name, size in (("seed", SEED_BYTES), ("round", ROUND_BYTES)):
+            value = getattr(self, name)
+            if not isinstance(value, bytes) or len(value) != size:
+                raise ValueError(f"{name} must be {size} bytes, got {describe_secret(value)}")
+        if len(self.spec.encode()) >= 1 << 16:
+            raise ValueError("spec must be shorter than 2¹⁶ bytes")
+
+    def message(self, kind: Kind, *parts: bytes) -> bytes:
+        """A message of this round."""
+        return b"".join((MAGIC, bytes((VERSION, kind)), self.round, *parts))
+
+    def to_bytes(self) -> bytes:
+        """The message TERMS."""
+        spec = self.spec.encode()
+        numbers = (self.bits, self.length, self.clients, self.threshold, self.colluding)
+        packed = _NUMBERS.pack(*numbers, self.is_signed)
+        return self.message(Kind.TERMS, packed, self.seed, spec)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Terms:
+        """The terms that a server offers; ``ProtocolError`` if they are none."""
+        reader = Reader(data, Kind.TERMS)
+        numbers = _NUMBERS.unpack(reader.take(_NUMBERS.size))
+        names = ("bits", "length", "clients", "threshold", "colluding", "is_signed")
+        given = dict(zip(names, numbers, strict=True))
+        seed = reader.take(SEED_BYTES)
+        try:
+            return cls(**given, seed=seed, round=reader.round, spec=reader.rest().decode())
+        except ValueError as error:
+            raise ProtocolError(f"these terms cannot be: {error}") from error
+
+    def check(self, offer: bytes) -> None:
+        """Refuse an offer that is not these very terms."""
+        offered = Terms.from_bytes(offer)
+        for name in (one.name for one in fields(self)):
+            mine, theirs = getattr(self, name), getattr(offered, name)
+            if mine != theirs:
+                raise ProtocolError(
+                    f"the server's {name} is {theirs!r:.80}, this client's is {mine!r:.80}; "
+                    "nothing was sent"
+                )
+
+    def check_signed(self, is_server_trusted: bool) -> None:
+        """Refuse unsigned terms for many clients unless the caller trusts the server."""
+        if self.clients > COMPLETE_UP_TO and not (self.is_signed or is_server_trusted):
+            raise ValueError(
+                f"unsigned terms are for at most {COMPLETE_UP_TO} clients, got clients="
+                f"{self.clients}: in a larger cohort a server that lies about survivors opens a "
+                "single client; sign (is_signed=True), or say is_server_trusted=True"
+            )
+
+    @staticmethod
+    def check_count(count: int, least: int) -> None:
+        """Raise unless enough clients are left."""
+        if count < least:
+            raise TooFewClientsError(
+                f"{count} clients are left and {least} are needed: nothing was opened"
+            )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A client of the roster; ``identity`` and ``signature`` are empty unless keys are signed."""
+
+    id: int
+    mask_key: bytes
+    share_key: bytes
+    identity: bytes = b""
+    signature: bytes = b""
+
+    def keys(self) -> bytes:
+        return self.mask_key + self.share_key + self.identity + self.signature
+
+    def statement(self, terms: Terms) -> bytes:
+        """What the identity key signs."""
+        about = hashlib.sha256(terms.to_bytes()).digest() + self.id.to_bytes(8, "little")
+        return b"jopeq sum keys\0" + about + self.mask_key + self.share_key
+
+    @classmethod
+    def read(cls, reader: Reader, number: int, terms: Terms) -> Entry:
+        signed = (KEY_BYTES, SIGNATURE_BYTES) if terms.is_signed else ()
+        return cls(number, *(reader.take(size) for size in (KEY_BYTES, KEY_BYTES, *signed)))
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All clients of a round, by rising id. Who holds another roster derives other keys."""
+
+    terms: Terms
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        count, terms = len(self.entries), self.terms
+        if not terms.threshold <= count <= terms.clients:
+            raise ProtocolError(
+                f"a roster has {terms.threshold} to {terms.clients} clients, this one has {count}"
+            )
+        if any(one.id >= two.id for one, two in pairwise(self.entries)):
+            raise ProtocolError("the ids of a roster must rise")
+        keys = [k for e in self.entries for k in (e.mask_key, e.share_key, e.identity) if k]
+        if len(set(keys)) != len(keys):
+            raise ProtocolError("two keys of the roster are the same")
+
+    def to_bytes(self) -> bytes:
+        """The message ROSTER."""
+        parts = (entry.id.to_bytes(8, "little") + entry.keys() for entry in self.entries)
+        return self.terms.message(Kind.ROSTER, len(self.entries).to_bytes(4, "little"), *parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, terms: Terms) -> Roster:
+        reader = Reader(data, Kind.ROSTER, terms.round)
+        count = reader.number(4)
+        if count > terms.clients:
+            raise ProtocolError(f"a roster has at most {terms.clients} clients, got {count}")
+        entries = tuple(Entry.read(reader, reader.number(8), terms) for _ in range(count))
+        reader.end()
+        return cls(terms, entries)
+
+    @cached_property
+    def transcript(self) -> bytes:
+        """Hash of terms and roster: every key of the round is derived from it."""
+        parts = hashlib.sha256(self.terms.to_bytes()), hashlib.sha256(self.to_bytes())
+        return hashlib.sha256(b"".join(part.digest() for part in parts)).digest()
+
+    @cached_property
+    def graph(self) -> Graph:
+        terms = self.terms
+        return Graph(len(self.entries), terms.threshold, terms.colluding, self.transcript)
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        return {entry.id: position for position, entry in enumerate(self.entries)}
+
+    def position(self, number: int) -> int:
+        if number not in self._positions:
+            raise ProtocolError(f"client {number} is not in the roster")
+        return self._positions[number]
+
+    def bind(self, senders: Iterable[bool]) -> bytes:
+        """Hash of terms, roster and all clients whose shares came: masks are derived from it."""
+        told = b"jopeq sum senders\0" + self.transcript + to_bits(senders)
+        return hashlib.sha256(told).digest()
+
+    def statement(self, senders: Iterable[bool], survivors: Iterable[bool]) -> bytes:
+        """What identity keys sign before anything is opened."""
+        return b"jopeq sum survivors\0" + self.bind(senders) + to_bits(survivors)
