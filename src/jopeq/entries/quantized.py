@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries.additive import LawName, NoiseTarget
+from jopeq.entries.additive import LawName, NoiseTarget, SquaredScale
 from jopeq.entries.ball import or_zero, scaling_assumptions, simulate_bias, simulate_errors
 from jopeq.errors import UpdateError
 from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
@@ -38,12 +38,13 @@ from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Codec, Letters
-from jopeq.schemes.parameters import LATTICE, LatticeParameter
+from jopeq.schemes.parameters import LATTICE, LatticeParameter, as_array
 from jopeq.wire.coders import Coder, IntegerCoder, Packing
 
 Coding = Literal["fixed", "entropy"]
 CODINGS = get_args(Coding)
 Levels = Literal["all", "odd"]
+Vector = tuple[float, ...]
 
 _DITHERS = ((np.arange(256) + 0.5) / 256) - 0.5  # midpoints, in units of the step
 _MOST_LISTED = 1 << 12  # letters that are looked at one by one
@@ -145,6 +146,16 @@ class QuantizedScheme(Scheme):
         """The law of n; None where nothing is added."""
         return None
 
+    @property
+    def shift(self) -> Array:
+        """What is added to every sample besides, publicly."""
+        return np.zeros(self.dimension)
+
+    @property
+    def _delta(self) -> float:
+        """At which δ the noise has its ε."""
+        return 0.0
+
     # What they share
 
     @cached_property
@@ -206,6 +217,7 @@ class QuantizedScheme(Scheme):
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
             cells=CellBounds.of(self.cells),
+            delta=self._delta,
         )
 
     def _attains_bound(self, noise: Law) -> bool:
@@ -214,7 +226,8 @@ class QuantizedScheme(Scheme):
             return False
         if self.coding == "entropy":
             return True
-        return 0.5 * self.cells.step * (self.codebook.letters - 1) >= 1.0
+        beyond = 1.0 + float(np.abs(self.shift).max())
+        return 0.5 * self.cells.step * (self.codebook.letters - 1) >= beyond
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,15 +265,22 @@ class PrivateQuantizedScheme(QuantizedScheme):
         Privacy asked for, per sample.
     nu : float, optional
         Degrees of freedom ν > 2 of a t law. By default ν makes the variance smallest.
-    squared_scale : float, optional
-        s² of a t law, together with ``nu``. By default the smallest s² that is ε-private.
+    squared_scale : float or matrix, optional
+        s² of a t law, or its L × L matrix Σ, together with ``nu``. By default the smallest s² that
+        is ε-private.
     """
 
     epsilon: float
     nu: float | None = None
-    squared_scale: float | None = None
+    squared_scale: SquaredScale | None = None
 
     def __post_init__(self) -> None:
+        if self.squared_scale is not None:
+            given = as_array("squared_scale", self.squared_scale)
+            if given.ndim not in (0, 2):
+                raise ValueError(f"squared_scale must be a number or a matrix, got {given!r}")
+            scale = tuple(map(tuple, given.tolist())) if given.ndim == 2 else float(given)
+            object.__setattr__(self, "squared_scale", scale)
         super().__post_init__()
         noise = self.noise  # checks its parameters
         if noise is not None:
@@ -356,13 +376,45 @@ class JoPEQ(PrivateQuantizedScheme):
 
     Parameters
     ----------
-    law : {"laplace", "t"}, optional
-        Family of the target. By default "laplace" on Z and "t" on other lattices.
+    law : {"laplace", "t", "l2", "gaussian"}, optional
+        Family of the target. By default "laplace" on Z and "t" on other lattices. "l2" has the
+        density ∝ e^{−‖x‖₂/b}. "gaussian" holds ε with a δ.
+    delta : float, optional
+        δ of one sample, for law="gaussian".
+    mean : sequence of L numbers, optional
+        μ of the target law (Theorem III.1): a public shift of the noise, in scaled units. The
+        decoded value keeps it, and ε is that of the noise without it.
     """
 
     name: ClassVar[str] = "jopeq"
 
     law: LawName | None = None
+    delta: float | None = None
+    mean: Vector | None = None
+
+    def __post_init__(self) -> None:
+        if self.mean is not None:
+            mean = as_array("mean", self.mean)
+            if mean.shape != (self.dimension,) or not np.linalg.norm(mean) <= 1.0:
+                raise ValueError(
+                    f"mean must be a point of the unit ball with {self.dimension} entries, one for "
+                    f"each of a sample, got {self.mean!r}"
+                )
+            object.__setattr__(self, "mean", tuple(mean.tolist()))
+        super().__post_init__()
+
+    @cached_property
+    def target(self) -> NoiseTarget:
+        given = self.nu, self.squared_scale, self.delta
+        return NoiseTarget(self._law_name, self.epsilon, self.dimension, *given)
+
+    @property
+    def shift(self) -> Array:
+        return np.zeros(self.dimension) if self.mean is None else np.array(self.mean)
+
+    @property
+    def _delta(self) -> float:
+        return self.delta or 0.0
 
     @property
     def _law_name(self) -> LawName:
@@ -392,6 +444,10 @@ class DitherCodec(Codec[QuantizedScheme]):
         return self.scheme.noise
 
     @cached_property
+    def shift(self) -> Array:
+        return self.scheme.shift
+
+    @cached_property
     def cells(self) -> Lattice:
         return self.scheme.cells
 
@@ -418,7 +474,8 @@ class DitherCodec(Codec[QuantizedScheme]):
         is_rare = is_line and self.codebook.letters > _MOST_LISTED  # overload, with so many letters
         if self.is_entropy_coded or never_overloads or is_rare:
             variance = 0.0 if self.noise is None else self.noise.variance
-            return variance + factor * self.cells.second_moment
+            shift = float(np.square(self.shift).mean())
+            return variance + shift + factor * self.cells.second_moment
         if not is_line:
             return self._lattice_distortion()
         return float(self._scalar_errors(np.zeros(1))[1][0])
@@ -439,7 +496,7 @@ class DitherCodec(Codec[QuantizedScheme]):
 
     def bias(self) -> float:
         if self.is_entropy_coded:
-            return 0.0
+            return or_zero(float(self.shift[0]))
         if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
             return simulate_bias(self)
         return or_zero(float(self._scalar_errors(np.ones(1))[0][0]))
@@ -454,7 +511,7 @@ class DitherCodec(Codec[QuantizedScheme]):
     def _scalar_errors(self, inputs: Array) -> tuple[Array, Array]:
         """(Mean error, mean squared error): exact in the noise, by the midpoint rule in the dither.
 
-        The codebook is symmetric, so positive inputs stand for all.
+        The codebook is symmetric, so positive inputs stand for all (but for a shift).
         """
         means, energies = np.zeros((2, len(inputs)))
         for dither in _DITHERS:
@@ -486,7 +543,7 @@ class DitherCodec(Codec[QuantizedScheme]):
             reach = -(-cells // together)
             low = (np.arange(-reach, reach + 1) * together - 0.5) * step
             high = low + together * step
-        centre = (inputs + dither * step)[:, None]
+        centre = (inputs + self.shift + dither * step)[:, None]
         if self.noise is None:
             with np.errstate(divide="ignore"):
                 return np.log(((centre >= low) & (centre < high)).astype(np.float64))
@@ -496,6 +553,7 @@ class DitherCodec(Codec[QuantizedScheme]):
     def recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
         is_plain = self.is_entropy_coded or self.cells.generator is not None
+        is_plain = is_plain or bool(self.shift.any())
         if is_plain or self.codebook.letters > MAX_LETTERS or (self.noise and not noise):
             return None
         step: Line | Cells
@@ -519,6 +577,8 @@ class DitherCodec(Codec[QuantizedScheme]):
             samples, clipped = into_unit_ball(samples)
         if self.noise is not None:
             samples = add_noise(self.noise, samples, private, first)
+        if self.shift.any():
+            samples = samples + self.shift
         dithered = samples + self.dither(first, len(samples), shared)
         try:
             if self.is_entropy_coded:

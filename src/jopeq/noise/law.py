@@ -99,6 +99,12 @@ class Law(ABC):
         """How far out noise tells inputs apart: beyond, min(ε/2, 1) of ε is left."""
         return self.reach
 
+    @property
+    def slope(self) -> float:
+        """The steepest slope of the log-density."""
+        near = 1e-9 * math.sqrt(self.variance)
+        return self.epsilon(near) / near
+
 
 def into_unit_ball(samples: Array) -> tuple[Array, int]:
     """Samples moved radially into the unit ball, and how many had to be."""
@@ -170,7 +176,7 @@ class Laplace(Law):
         return NoiseRecipe("laplace", self.scale, self.cut)
 
     def match(self, dither_covariance: Array) -> Laplace | None:
-        variance = self.variance - _largest_eigenvalue(dither_covariance)
+        variance = self.variance - widest_variance(dither_covariance)
         return replace(self, scale=math.sqrt(variance / 2.0)) if variance > 0 else None
 
 
@@ -193,8 +199,8 @@ def as_rows(x: ArrayLike, dimension: int) -> Array:
     return np.asarray(x, dtype=np.float64).reshape(-1, dimension)
 
 
-def _largest_eigenvalue(matrix: Array) -> float:
-    """The variance of a covariance's widest direction."""
+def widest_variance(matrix: Array) -> float:
+    """A covariance's variance in its widest direction."""
     return float(np.linalg.eigvalsh(matrix)[-1])
 
 
@@ -204,10 +210,10 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a positive number, got {value}")
 
 
-def check_dimension(dimension: int) -> None:
-    """Raise unless a sample has entries."""
-    if dimension < 1:
-        raise ValueError(f"dimension must be at least 1, got {dimension}")
+def check_dimension(dimension: int, least: int = 1) -> None:
+    """Raise unless a sample has so many entries."""
+    if dimension < least:
+        raise ValueError(f"dimension must be at least {least}, got {dimension}")
 
 
 @dataclass(frozen=True)

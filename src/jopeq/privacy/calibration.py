@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from jopeq.lattice.lattices import Lattice
-from jopeq.noise import DIAMETER, Laplace, Law, MultivariateT
+from jopeq.noise import DIAMETER, EuclideanLaplace, Gaussian, Laplace, Law, MultivariateT
+from jopeq.privacy.accounting import gaussian_epsilon, gaussian_sigma
 from jopeq.privacy.guarantee import Guarantee
 
 SMALLEST_EPSILON = 1e-9
@@ -14,6 +15,8 @@ _NU_RANGE = (2.05, 400.0)
 _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apart
 
 
+# the rest of δ covers the draws beyond the sampler's end
+_KEPT_DELTA = 1.0 - 1e-6
 SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
 TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
 _STATED = 1e-5  # of ε, which is stated to five digits: smaller excesses are left out
@@ -31,6 +34,28 @@ def calibrate_laplace(epsilon: float, dimension: int = 1) -> Laplace:
     """
     check_epsilon(epsilon)
     return Laplace(DIAMETER * math.sqrt(dimension) / epsilon, dimension)
+
+
+def calibrate_l2(epsilon: float, dimension: int = 1) -> EuclideanLaplace | Laplace:
+    """The ℓ2 mechanism of ε: b = 2/ε, whatever the dimension. On one entry it is Laplace noise.
+
+    >>> calibrate_l2(4.0, 2).variance, round(calibrate_laplace(4.0, 2).variance, 3)
+    (0.75, 1.0)
+    """
+    check_epsilon(epsilon)
+    if dimension == 1:
+        return calibrate_laplace(epsilon)
+    return EuclideanLaplace(DIAMETER / epsilon, dimension)
+
+
+def calibrate_gaussian(epsilon: float, delta: float, dimension: int = 1) -> Gaussian:
+    """The Gaussian law of ε and δ (Balle and Wang 2018), δ less what the sampler's end takes.
+
+    >>> round(calibrate_gaussian(4.0, 1e-5, 2).variance, 3)
+    4.676
+    """
+    check_epsilon(epsilon)
+    return Gaussian(gaussian_sigma(epsilon, delta * _KEPT_DELTA, DIAMETER), dimension)
 
 
 def calibrate_t(epsilon: float, dimension: int, *, nu: float | None = None) -> MultivariateT:
@@ -94,8 +119,9 @@ def guarantee_of_noise(
     sample_size: int,
     assumptions: tuple[str, ...],
     cells: CellBounds | None = None,
+    delta: float = 0.0,
 ) -> Guarantee:
-    """ε of the law for the diameter of the ball; inf for none.
+    """ε of the law for the diameter of the ball; inf for none. Gaussian noise has it at ``delta``.
 
     ε includes what the ends of the sampler's range cost and, if the noisy values are rounded to
     ``cells``, what floating-point numbers cost; both where five digits of ε show the difference.
@@ -111,11 +137,15 @@ def guarantee_of_noise(
         assumptions = (*assumptions, SAMPLER_END)
     if cells is not None:
         excess += rounding_excess(law, cells)
-    epsilon = with_excess(law.epsilon(), excess)
+    ideal = law.epsilon()
+    if isinstance(law, Gaussian):
+        ideal = gaussian_epsilon(DIAMETER / law.scale, delta * _KEPT_DELTA)
+    epsilon = with_excess(ideal, excess)
     return Guarantee(
         epsilon=epsilon,
         nominal=nominal,
-        is_exact=is_exact and epsilon == law.epsilon(),
+        delta=delta,
+        is_exact=is_exact and epsilon == ideal,
         sample_size=sample_size,
         assumptions=assumptions,
     )
@@ -160,14 +190,12 @@ def rounding_excess(law: Law, cells: CellBounds) -> float:
     (1 ± t)^L·e^{±t·outer·s}, s the steepest slope of the log-density. The upper bound is taken for
     one input, the lower for the other.
     """
-    near = 1e-9 * math.sqrt(law.variance)
-    slope = law.epsilon(near) / near
 
     def excess(farthest: float) -> float:
         t = cells.rounded * (farthest + DIAMETER) / cells.inner
         if t >= 1.0:
             return math.inf
-        return 2.0 * (law.dimension * math.atanh(t) + t * slope * cells.outer)
+        return 2.0 * (law.dimension * math.atanh(t) + t * law.slope * cells.outer)
 
     everywhere = excess(law.reach)
     # farther out the law tells less than ε, which leaves room for larger errors

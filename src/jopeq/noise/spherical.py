@@ -1,0 +1,163 @@
+"""Noise that looks alike in every direction: the ℓ2 mechanism and Gaussian noise.
+
+The paper names both as future work. Both are drawn from normal vectors; the ℓ2 mechanism gives them
+a length of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jopeq.noise.law import (
+    DIAMETER,
+    RARE,
+    Array,
+    Law,
+    as_rows,
+    check_dimension,
+    check_positive,
+    widest_variance,
+)
+from jopeq.random import portable
+from jopeq.random.portable import FAR_EXPONENTIAL, FAR_WORDS
+from jopeq.random.streams import PrivateStream
+
+_LENGTH_LANE = 1
+_NODES = 64
+
+
+def _normals(dimension: int, stream: PrivateStream, start: int, count: int) -> Array:
+    draws = portable.normal(stream, start * dimension, count * dimension)
+    return draws.reshape(count, dimension)
+
+
+@dataclass(frozen=True)
+class EuclideanLaplace(Law):
+    """Density ∝ e^{−‖x‖₂/b}: a uniform direction, and a length b·Gamma(L) (the ℓ2 mechanism).
+
+    A shift by D changes ‖x‖₂ by at most D, so ε = D/b, and points on a line attain it. L is 2 or
+    more: on one entry this is ``Laplace``.
+
+    >>> EuclideanLaplace(scale=0.5, dimension=2).epsilon()
+    4.0
+    >>> EuclideanLaplace(scale=0.5, dimension=2).variance
+    0.75
+    """
+
+    scale: float
+    dimension: int = 2
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+        check_dimension(self.dimension, least=2)
+
+    @property
+    def variance(self) -> float:
+        return self.scale**2 * (self.dimension + 1.0)
+
+    def epsilon(self, distance: float = DIAMETER) -> float:
+        return distance / self.scale
+
+    @property
+    def reach(self) -> float:
+        """Entries up to here, all at once, are within the length that draws can have."""
+        return FAR_EXPONENTIAL * self.scale / math.sqrt(self.dimension)
+
+    @property
+    def lost(self) -> float:
+        """Beyond the longest draw an output can lack a part of its density.
+
+        It is more than P(beyond)/2⁻⁷² for at most 2⁻⁷² of all draws, by Markov's inequality.
+        """
+        from scipy import special
+
+        return max(RARE, float(special.gammaincc(self.dimension, FAR_EXPONENTIAL)) / RARE)
+
+    def density(self, x: ArrayLike) -> Array:
+        size = self.dimension
+        surface = 2.0 * math.pi ** (size / 2) / math.gamma(size / 2)
+        mass = surface * math.gamma(size) * self.scale**size
+        return np.asarray(np.exp(-np.linalg.norm(as_rows(x, size), axis=1) / self.scale) / mass)
+
+    def distribution(self, x: ArrayLike) -> Array:
+        """An entry is the length times a cosine of density ∝ (1 − u²)^{(L−3)/2}."""
+        from scipy import special
+
+        z = np.asarray(x, dtype=np.float64) / self.scale
+        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+        angle = 0.25 * math.pi * (nodes + 1.0)
+        weights = weights * np.sin(angle) ** (self.dimension - 2)
+        lengths = np.abs(z)[..., None] / np.cos(angle)
+        within = special.gammainc(self.dimension, lengths) @ weights / weights.sum()
+        return np.asarray(0.5 + 0.5 * np.sign(z) * within)
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        size = self.dimension
+        normals = _normals(size, stream, start, count)
+        norms = np.sqrt(portable.squares(normals))
+        words = {"lane": _LENGTH_LANE, "extra_words": FAR_WORDS}
+        draws = portable.exponential(stream, start * size, count * size, **words)
+        length = np.zeros(count)
+        for column in draws.reshape(count, size).T:  # from left to right, as ``squares``
+            length += column
+        return normals * (self.scale * length / norms)[:, None]
+
+    def match(self, dither_covariance: Array) -> EuclideanLaplace | None:
+        variance = self.variance - widest_variance(dither_covariance)
+        scale = math.sqrt(max(0.0, variance) / (self.dimension + 1.0))
+        return replace(self, scale=scale) if scale > 0 else None
+
+
+@dataclass(frozen=True)
+class Gaussian(Law):
+    """Independent normal entries of variance σ². No ε holds without a δ: see ``gaussian_epsilon``.
+
+    >>> Gaussian(scale=0.5, dimension=2).epsilon(), Gaussian(scale=0.5).variance
+    (inf, 0.25)
+    """
+
+    scale: float
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+        check_dimension(self.dimension)
+
+    @property
+    def variance(self) -> float:
+        return self.scale**2
+
+    def epsilon(self, distance: float = DIAMETER) -> float:
+        """Without a δ."""
+        return math.inf if distance > 0 else 0.0
+
+    @property
+    def slope(self) -> float:
+        """It grows with the distance, up to where noisy values are cut."""
+        return (self.reach + DIAMETER) / self.scale**2
+
+    @property
+    def reach(self) -> float:
+        """Where half a square radius is 64: beyond lie fewer than e⁻⁶⁴ of the draws."""
+        return math.sqrt(128.0) * self.scale
+
+    def density(self, x: ArrayLike) -> Array:
+        squares = np.square(as_rows(x, self.dimension) / self.scale).sum(axis=1)
+        mass = (math.sqrt(2.0 * math.pi) * self.scale) ** self.dimension
+        return np.asarray(np.exp(-0.5 * squares) / mass)
+
+    def distribution(self, x: ArrayLike) -> Array:
+        from scipy import special
+
+        return np.asarray(special.ndtr(np.asarray(x, dtype=np.float64) / self.scale))
+
+    def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
+        return self.scale * _normals(self.dimension, stream, start, count)
+
+    def match(self, dither_covariance: Array) -> Gaussian | None:
+        variance = self.variance - widest_variance(dither_covariance)
+        return replace(self, scale=math.sqrt(variance)) if variance > 0 else None
