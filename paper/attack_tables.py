@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+import numpy as np
 import pandas as pd
 
 from jopeq.analysis.exact import exact_epsilon
@@ -106,3 +107,12 @@ def fig5_curves(attacks: pd.DataFrame) -> pd.DataFrame:
     """The attacks of Figure 5 with their curve and ε."""
     split = attacks.label.str.extract(r"(?P<curve>.+), ε=(?P<epsilon>[\d.e+]+)")
     return attacks.join(split.astype({"epsilon": float}))
+
+
+def fig5_conventions(attacks: pd.DataFrame) -> pd.DataFrame:
+    """MSE at the finest rate of Figure 5, ours and of bytes that wrap round, as texts."""
+    curves = fig5_curves(attacks)
+    mine = curves[(curves.curve == "jopeq, R=32") & (curves.method == "label")]
+    both = zip(mine.mean_mse, mine.mse_of_bytes.map(np.mean), strict=True)
+    cells = [f"{number(ours, 3)} / {number(theirs, 3)}" for ours, theirs in both]
+    return pd.DataFrame([cells], columns=[f"ε = {short(epsilon)}" for epsilon in mine.epsilon])

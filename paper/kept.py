@@ -1,4 +1,4 @@
-"""All kept results behind docs/results.md, section by section."""
+"""All kept results behind docs/paper.md, section by section."""
 
 from __future__ import annotations
 
