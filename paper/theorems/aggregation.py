@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.entries.quantized import JoPEQ
-from jopeq.registry import scheme
 from jopeq.sums.shares import rotate, rotate_back, shared_stream
-from paper.theorems.setting import Effort, noise, seed, slope
+from paper.theorems.setting import Effort, noise, seed, slope, without_overload
 
 Array = NDArray[np.float64]
 
@@ -28,20 +27,20 @@ WEIGHTS = ("equal", "zipf", *(f"c = {c:g}" for c in POWERS))  # α = 1/K, or α_
 FREE, FIXED, ROTATED = "jopeq, no overload", "jopeq, R = 1", "jopeq, R = 1, rotated"
 SHOWN = FREE, FIXED, ROTATED  # in the figure
 CUBIC = ((-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0))  # body-centred
+LATTICES: tuple[Any, ...] = (("A2", "A2", "t"), ("BCC", CUBIC, "l2"), ("D4", "D4", "t"))
 
 
 def aggregation_part(effort: Effort) -> dict[str, Any]:
     """Measured error, exact error without clipping, and bound, for every K."""
     schemes = {
-        FREE: JoPEQ(epsilon=EPSILON, rate=1.0, coding="entropy"),
+        FREE: without_overload(JoPEQ(epsilon=EPSILON, rate=1.0)),
         FIXED: JoPEQ(epsilon=EPSILON, rate=1.0),
         ROTATED: JoPEQ(epsilon=EPSILON, rate=1.0),
     }
+    given = {"epsilon": EPSILON, "rate": 1.0}
     others = {
-        f"jopeq, {law} on {name}": scheme(
-            "jopeq", epsilon=EPSILON, rate=1.0, coding="entropy", law=law, lattice=lattice
-        )
-        for name, lattice, law in (("A2", "A2", "t"), ("BCC", CUBIC, "l2"), ("D4", "D4", "t"))
+        f"jopeq, {law} on {name}": without_overload(JoPEQ(**given, law=law, lattice=lattice))
+        for name, lattice, law in LATTICES
     }
     rows = []
     for features in FEATURES:

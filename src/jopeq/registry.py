@@ -88,8 +88,8 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum | RecordSum:
     Traceback (most recent call last):
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
-center, clip, coding, delta, epsilon, gamma, lattice, law, levels, mean, nu, per, rate, \
-spread, squared_scale, step
+center, clip, delta, epsilon, gamma, lattice, law, levels, mean, nu, per, rate, spread, \
+squared_scale
     """
     is_sum = name in _SUMS
     if isinstance(parameters.get("clip"), str):
