@@ -270,7 +270,7 @@ def test_covariance_and_covering_radius_are_those_of_the_cell(name):
     It may put a whole line of the grid on the wrong side of a face.
     """
     reduced = Reduced.of(np.array(GENERATORS[name]))
-    size = reduced.dimension
+    size = len(reduced.basis)
     each = {2: 400, 3: 60, 5: 10}[size]
     axis = (np.arange(each) + 0.5) / each
     points = np.stack(np.meshgrid(*[axis] * size), axis=-1).reshape(-1, size) @ reduced.basis

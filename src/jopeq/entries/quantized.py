@@ -106,13 +106,8 @@ class QuantizedScheme(Scheme):
 
     @property
     def shift(self) -> Array:
-        """What is added to every sample besides, publicly."""
+        """A public vector that is added to every sample besides."""
         return np.zeros(self.dimension)
-
-    @property
-    def _delta(self) -> float:
-        """At which δ the noise has its ε."""
-        return 0.0
 
     # What they share
 
@@ -165,7 +160,7 @@ class QuantizedScheme(Scheme):
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
             cells=CellBounds.of(self.cells),
-            delta=self._delta,
+            delta=getattr(self, "delta", None) or 0.0,
         )
 
     def _attains_bound(self, noise: Law) -> bool:
@@ -344,12 +339,10 @@ class JoPEQ(PrivateQuantizedScheme):
 
     def __post_init__(self) -> None:
         if self.mean is not None:
-            mean = as_array("mean", self.mean)
-            if mean.shape != (self.dimension,) or not np.linalg.norm(mean) <= 1.0:
-                raise ValueError(
-                    f"mean must be a point of the unit ball with {self.dimension} entries, one for "
-                    f"each of a sample, got {self.mean!r}"
-                )
+            mean, size = as_array("mean", self.mean), self.dimension
+            if mean.shape != (size,) or not np.linalg.norm(mean) <= 1.0:
+                point = f"a point of the unit ball with {size} entries, as a sample has"
+                raise ValueError(f"mean must be {point}, got {self.mean!r}")
             object.__setattr__(self, "mean", tuple(mean.tolist()))
         super().__post_init__()
 
@@ -361,10 +354,6 @@ class JoPEQ(PrivateQuantizedScheme):
     @property
     def shift(self) -> Array:
         return np.zeros(self.dimension) if self.mean is None else np.array(self.mean)
-
-    @property
-    def _delta(self) -> float:
-        return self.delta or 0.0
 
     @property
     def _law_name(self) -> LawName:

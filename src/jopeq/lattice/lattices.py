@@ -25,7 +25,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jopeq.lattice.reduced import MAX_DIMENSION, Reduced
+from jopeq.lattice.reduced import MAX_DIMENSION, Reduced, products
 from jopeq.random.portable import squares
 
 Array = NDArray[np.float64]
@@ -102,10 +102,10 @@ class Geometry:
     @cached_property
     def condition(self) -> float:
         """By how much a change of coordinates magnifies rounding errors; 0 where none is made."""
+        norm = np.linalg.norm
         if self.axes.ndim == 1:
             return 0.0
-        norms = np.linalg.norm(self.axes), np.linalg.norm(np.linalg.inv(self.axes))
-        return float(len(self.axes) * norms[0] * norms[1])
+        return float(len(self.axes) * norm(self.axes) * norm(np.linalg.inv(self.axes)))
 
 
 def _isotropic(
@@ -134,10 +134,10 @@ def _isotropic(
 def _reduced_geometry(generator: tuple[tuple[float, ...], ...]) -> Geometry:
     """The geometry of a generator; its codebooks are centred halfway to a point, or to a sum."""
     reduced = Reduced.of(np.array(generator))
-    unit = np.eye(reduced.dimension) / 2.0
+    unit = np.eye(len(reduced.basis)) / 2.0
     sums = (unit[i] + unit[j] for i, j in itertools.combinations(range(len(unit)), 2))
     return Geometry(
-        basis=np.eye(reduced.dimension),
+        basis=np.eye(len(reduced.basis)),
         axes=reduced.basis,
         nearest=reduced.nearest,
         covering_radius=reduced.covering_radius,
@@ -311,18 +311,10 @@ class Lattice:
         """From space to the frame."""
         if self.generator is None:
             return np.asarray(rows * (1.0 / (self.geometry.axes * self.step)))
-        return _products(rows, self._from_space)
+        return products(rows, self._from_space)
 
     def _space(self, frame: Array) -> Array:
         """From the frame to space."""
         if self.generator is None:
             return np.asarray(frame * self.geometry.axes * self.step)
-        return _products(frame, self._to_space) * self.step
-
-
-def _products(rows: Array, matrix: Array) -> Array:
-    """rows @ matrix, product by product: a matrix product may fuse its roundings."""
-    total = rows[..., :1] * matrix[0]
-    for index in range(1, len(matrix)):
-        total = total + rows[..., index : index + 1] * matrix[index]
-    return np.asarray(total)
+        return products(frame, self._to_space) * self.step

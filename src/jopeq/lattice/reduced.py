@@ -25,8 +25,7 @@ MAX_DIMENSION = 8
 _TIE = 1e-13  # relative difference of squared lengths that are taken as equal
 _SLACK = 0.5 + 2.0**-47  # beyond this share of v a point is outside its cell
 _BLOCK = 1 << 21  # products that are held at a time
-_MOST_VERTICES = 5  # dimensions: from six on, a cell has thousands of vertices
-_DRAWS = 1 << 16  # of the covariance beyond
+_MOST_VERTICES, _DRAWS = 5, 1 << 16  # from six dimensions on, a cell has thousands of vertices
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +59,6 @@ class Reduced:
         return cls(np.stack(rows))
 
     @property
-    def dimension(self) -> int:
-        return len(self.basis)
-
-    @property
     def aspect(self) -> float:
         """How much longer the longest basis vector is than the shortest."""
         lengths = np.linalg.norm(self.basis, axis=1)
@@ -73,10 +68,8 @@ class Reduced:
     def relevant(self) -> Integers:
         """Coordinates of one relevant vector of every pair."""
         found = []
-        for coset in itertools.product((0.0, 0.5), repeat=self.dimension):
-            shift = np.array(coset)
-            if not shift.any():
-                continue
+        _, *cosets = itertools.product((0.0, 0.5), repeat=len(self.basis))
+        for shift in map(np.array, cosets):
             radius = float(np.linalg.norm(shift @ self.basis))
             points = points_within(self.basis, shift, radius) + shift
             lengths = np.square(points @ self.basis).sum(axis=1)
@@ -91,7 +84,7 @@ class Reduced:
         return float(np.linalg.norm(self.relevant @ self.basis, axis=1).min())
 
     @cached_property
-    def _products(self) -> Array:
+    def _shares(self) -> Array:
         """Column v: what the coordinates of x are multiplied with to make x·v/|v|²."""
         vectors = self.relevant @ self.basis
         return np.asarray(self.basis @ vectors.T / np.square(vectors).sum(axis=1))
@@ -110,10 +103,7 @@ class Reduced:
         active = np.arange(len(rest))
         while active.size:
             x = rest[active]
-            # product by product: a matrix product may fuse its roundings
-            shares = x[:, :1] * self._products[0]
-            for index in range(1, self.dimension):
-                shares += x[:, index : index + 1] * self._products[index]
+            shares = products(x, self._shares)
             which = np.argmax(np.abs(shares), axis=1)
             share = shares[np.arange(len(x)), which]
             is_outside = np.abs(share) > _SLACK
@@ -132,27 +122,23 @@ class Reduced:
         vectors = self.relevant @ self.basis / self.shortest
         both = np.concatenate((vectors, -vectors))
         halfspaces = np.column_stack((both, -0.5 * np.square(both).sum(axis=1)))
-        found = HalfspaceIntersection(halfspaces, np.zeros(self.dimension))
+        found = HalfspaceIntersection(halfspaces, np.zeros(len(self.basis)))
         return np.asarray(found.intersections * self.shortest)
 
     @cached_property
     def covering_radius(self) -> float:
-        """How far a point can be from the lattice; beyond five dimensions, a bound on it.
-
-        The bound is half the diagonal of the box that the orthogonalized basis spans.
-        """
-        if self.dimension <= _MOST_VERTICES:
+        """How far a point can be from the lattice; beyond five dimensions, Babai's bound on it."""
+        if len(self.basis) <= _MOST_VERTICES:
             return float(np.linalg.norm(self.vertices, axis=1).max())
         return float(0.5 * np.linalg.norm(np.linalg.qr(self.basis.T)[1].diagonal()))
 
     @cached_property
     def covariance(self) -> Array:
-        """Second moments of a uniform point of the cell.
+        """Second moments of a uniform point of the cell, simplex by simplex.
 
-        Up to five dimensions simplex by simplex, from 0 to the cell's facets; beyond, the mean over
-        65,536 points of a Kronecker sequence, good to about three digits.
+        Beyond five dimensions the mean over 65,536 points of a Kronecker sequence: three digits.
         """
-        size = self.dimension
+        size = len(self.basis)
         if size > _MOST_VERTICES:
             step = 0.5 ** (np.arange(1, size + 1) / (size + 1.0))
             points = np.arange(0.5, _DRAWS)[:, None] * step % 1.0
@@ -168,12 +154,16 @@ class Reduced:
         return np.asarray(total / ((size + 1) * (size + 2)))
 
 
+def products(rows: Array, matrix: Array) -> Array:
+    """rows @ matrix, product by product, alike on all machines: BLAS may fuse the roundings."""
+    total = rows[..., :1] * matrix[0]
+    for index in range(1, len(matrix)):
+        total = total + rows[..., index : index + 1] * matrix[index]
+    return np.asarray(total)
+
+
 def _dot(u: Array, v: Array) -> float:
-    """u·v with every product rounded, alike on all machines; BLAS may fuse the last one."""
-    total = 0.0
-    for one, other in zip(u.tolist(), v.tolist(), strict=True):
-        total += one * other
-    return total
+    return float(products(u, v[:, None])[0])
 
 
 def _nearest_plane(row: Array, earlier: list[Array]) -> Array:

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -131,14 +132,8 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Laplace(Law):
-    """Independent Laplace entries of scale b: density (2b)⁻ᴸ e^{−‖x‖₁/b} (paper, eq. 9).
-
-    Two points at Euclidean distance D are at most √L·D apart in ℓ1, so ε = √L·D/b.
-
-    >>> Laplace(scale=0.5).epsilon(), Laplace(scale=0.5).variance
-    (4.0, 0.5)
-    """
+class ScaledLaw(Law):
+    """``scale`` times a standard draw, whose entries have the variance ``power``."""
 
     scale: float
     dimension: int = 1
@@ -148,8 +143,31 @@ class Laplace(Law):
         check_dimension(self.dimension)
 
     @property
+    @abstractmethod
+    def power(self) -> float: ...
+
+    @property
     def variance(self) -> float:
-        return 2.0 * self.scale**2
+        return self.power * self.scale**2
+
+    def match(self, dither_covariance: Array) -> Self | None:
+        variance = self.variance - float(np.linalg.eigvalsh(dither_covariance)[-1])
+        return replace(self, scale=math.sqrt(variance / self.power)) if variance > 0 else None
+
+
+@dataclass(frozen=True)
+class Laplace(ScaledLaw):
+    """Independent Laplace entries of scale b: density (2b)⁻ᴸ e^{−‖x‖₁/b} (paper, eq. 9).
+
+    Two points at Euclidean distance D are at most √L·D apart in ℓ1, so ε = √L·D/b.
+
+    >>> Laplace(scale=0.5).epsilon(), Laplace(scale=0.5).variance
+    (4.0, 0.5)
+    """
+
+    @property
+    def power(self) -> float:
+        return 2.0
 
     @property
     def reach(self) -> float:
@@ -175,10 +193,6 @@ class Laplace(Law):
     def recipe(self) -> NoiseRecipe:
         return NoiseRecipe("laplace", self.scale, self.cut)
 
-    def match(self, dither_covariance: Array) -> Laplace | None:
-        variance = self.variance - widest_variance(dither_covariance)
-        return replace(self, scale=math.sqrt(variance / 2.0)) if variance > 0 else None
-
 
 def largest_pair(dimension: int, shortest: float, move: float) -> float:
     """Which share of its squared length two entries of a spherical draw hold, moved or not.
@@ -199,21 +213,16 @@ def as_rows(x: ArrayLike, dimension: int) -> Array:
     return np.asarray(x, dtype=np.float64).reshape(-1, dimension)
 
 
-def widest_variance(matrix: Array) -> float:
-    """A covariance's variance in its widest direction."""
-    return float(np.linalg.eigvalsh(matrix)[-1])
-
-
 def check_positive(name: str, value: float) -> None:
     """Raise unless 0 < value < ∞."""
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a positive number, got {value}")
 
 
-def check_dimension(dimension: int, least: int = 1) -> None:
-    """Raise unless a sample has so many entries."""
-    if dimension < least:
-        raise ValueError(f"dimension must be at least {least}, got {dimension}")
+def check_dimension(dimension: int) -> None:
+    """Raise unless a sample has entries."""
+    if dimension < 1:
+        raise ValueError(f"dimension must be at least 1, got {dimension}")
 
 
 @dataclass(frozen=True)

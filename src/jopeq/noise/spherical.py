@@ -1,27 +1,17 @@
 """Noise that looks alike in every direction: the ℓ2 mechanism and Gaussian noise.
 
-The paper names both as future work. Both are drawn from normal vectors; the ℓ2 mechanism gives them
-a length of its own.
+The paper names both as future work. Both are drawn from normal vectors.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jopeq.noise.law import (
-    DIAMETER,
-    RARE,
-    Array,
-    Law,
-    as_rows,
-    check_dimension,
-    check_positive,
-    widest_variance,
-)
+from jopeq.noise.law import DIAMETER, RARE, Array, ScaledLaw, as_rows
 from jopeq.random import portable
 from jopeq.random.portable import FAR_EXPONENTIAL, FAR_WORDS
 from jopeq.random.streams import PrivateStream
@@ -36,11 +26,11 @@ def _normals(dimension: int, stream: PrivateStream, start: int, count: int) -> A
 
 
 @dataclass(frozen=True)
-class EuclideanLaplace(Law):
+class EuclideanLaplace(ScaledLaw):
     """Density ∝ e^{−‖x‖₂/b}: a uniform direction, and a length b·Gamma(L) (the ℓ2 mechanism).
 
-    A shift by D changes ‖x‖₂ by at most D, so ε = D/b, and points on a line attain it. L is 2 or
-    more: on one entry this is ``Laplace``.
+    A shift by D changes ‖x‖₂ by at most D, so ε = D/b, and points on a line attain it. On one entry
+    use ``Laplace``, which is the same law.
 
     >>> EuclideanLaplace(scale=0.5, dimension=2).epsilon()
     4.0
@@ -48,16 +38,9 @@ class EuclideanLaplace(Law):
     0.75
     """
 
-    scale: float
-    dimension: int = 2
-
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-        check_dimension(self.dimension, least=2)
-
     @property
-    def variance(self) -> float:
-        return self.scale**2 * (self.dimension + 1.0)
+    def power(self) -> float:
+        return self.dimension + 1.0
 
     def epsilon(self, distance: float = DIAMETER) -> float:
         return distance / self.scale
@@ -106,30 +89,18 @@ class EuclideanLaplace(Law):
             length += column
         return normals * (self.scale * length / norms)[:, None]
 
-    def match(self, dither_covariance: Array) -> EuclideanLaplace | None:
-        variance = self.variance - widest_variance(dither_covariance)
-        scale = math.sqrt(max(0.0, variance) / (self.dimension + 1.0))
-        return replace(self, scale=scale) if scale > 0 else None
-
 
 @dataclass(frozen=True)
-class Gaussian(Law):
+class Gaussian(ScaledLaw):
     """Independent normal entries of variance σ². No ε holds without a δ: see ``gaussian_epsilon``.
 
     >>> Gaussian(scale=0.5, dimension=2).epsilon(), Gaussian(scale=0.5).variance
     (inf, 0.25)
     """
 
-    scale: float
-    dimension: int = 1
-
-    def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-        check_dimension(self.dimension)
-
     @property
-    def variance(self) -> float:
-        return self.scale**2
+    def power(self) -> float:
+        return 1.0
 
     def epsilon(self, distance: float = DIAMETER) -> float:
         """Without a δ."""
@@ -157,7 +128,3 @@ class Gaussian(Law):
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         return self.scale * _normals(self.dimension, stream, start, count)
-
-    def match(self, dither_covariance: Array) -> Gaussian | None:
-        variance = self.variance - widest_variance(dither_covariance)
-        return replace(self, scale=math.sqrt(variance)) if variance > 0 else None

@@ -36,7 +36,7 @@ def calibrate_laplace(epsilon: float, dimension: int = 1) -> Laplace:
     return Laplace(DIAMETER * math.sqrt(dimension) / epsilon, dimension)
 
 
-def calibrate_l2(epsilon: float, dimension: int = 1) -> EuclideanLaplace | Laplace:
+def calibrate_l2(epsilon: float, dimension: int) -> EuclideanLaplace | Laplace:
     """The ℓ2 mechanism of ε: b = 2/ε, whatever the dimension. On one entry it is Laplace noise.
 
     >>> calibrate_l2(4.0, 2).variance, round(calibrate_laplace(4.0, 2).variance, 3)
@@ -160,8 +160,8 @@ def with_excess(epsilon: float, excess: float) -> float:
 class CellBounds:
     """What noisy values are rounded to: cells that hold a cube and lie in a ball about its centre.
 
-    ``inner`` is half the cube's side, ``outer`` the ball's radius, ``rounded`` the relative
-    rounding of noisy values before they are compared with the cells.
+    ``inner`` is half the cube's side, ``outer`` the ball's radius, ``rounded`` the relative error
+    of noisy values.
     """
 
     inner: float
