@@ -24,7 +24,7 @@ TRAININGS = {
     "fig3": mnist.fig3_jobs,
     "table2": cifar.jobs,
 }
-ATTACKS = ("fig4", "fig5", "fig6", "repository")
+ATTACKS = ("fig4", "fig5", "fine", "fig6", "repository")
 WRITTEN = ("theory", "pages")  # nothing is trained for them
 
 

@@ -109,10 +109,10 @@ def fig5_curves(attacks: pd.DataFrame) -> pd.DataFrame:
     return attacks.join(split.astype({"epsilon": float}))
 
 
-def fig5_conventions(attacks: pd.DataFrame) -> pd.DataFrame:
-    """MSE at the finest rate of Figure 5, ours and of bytes that wrap round, as texts."""
+def fine(attacks: pd.DataFrame) -> pd.DataFrame:
+    """MSE by curve and ε: ours, and of bytes that wrap round, as texts."""
     curves = fig5_curves(attacks)
-    mine = curves[(curves.curve == "jopeq, R=32") & (curves.method == "label")]
-    both = zip(mine.mean_mse, mine.mse_of_bytes.map(np.mean), strict=True)
-    cells = [f"{number(ours, 3)} / {number(theirs, 3)}" for ours, theirs in both]
-    return pd.DataFrame([cells], columns=[f"ε = {short(epsilon)}" for epsilon in mine.epsilon])
+    both = zip(curves.mean_mse, curves.mse_of_bytes.map(np.mean), strict=True)
+    curves["cell"] = [f"{number(ours, 3)} / {number(theirs, 3)}" for ours, theirs in both]
+    shown = curves.pivot(index="curve", columns="epsilon", values="cell")
+    return shown.rename(columns=lambda epsilon: f"ε = {short(epsilon)}").reset_index()

@@ -32,6 +32,7 @@ from jopeq_lab.training.models import ModelVector, build
 from jopeq_lab.training.seeding import generator
 from paper.cells import (
     EPOCHS,
+    FEW,
     IMAGES,
     REPOSITORY_EPOCHS,
     Cell,
@@ -70,6 +71,7 @@ def attack_figure(
     Figure 4 also trains the LeNet for 30 epochs; what was trained and attacked is never done again.
     """
     cells = figure_cells(name)
+    images = FEW if name == "fine" else images
     if len(dataset.train_labels) < images:
         raise DataError(
             f"the figures attack {images} images, the data set has only "

@@ -22,6 +22,7 @@ EPSILON, RATE = 3.0, 8.0
 COARSE = 5  # epochs between the points of Figure 4 that its table has
 FIG5_EPSILONS = tuple(10.0 ** (1 + half / 2) for half in range(9))
 FIG5_RATES = (4.0, 8.0, 16.0)
+FEW, FINE_RATES = 8, (16.0, 32.0)  # images and rates of its table on MSE in bytes
 UNCLIPPED = 8.0  # spread at which no entry of these gradients is clipped
 FIG6_EPSILON = 10.0
 WIDE, WIDEST = 3.0, 40.0  # supports that hold all entries of these gradients at a spread of 3
@@ -128,6 +129,15 @@ def fig5_cells() -> Iterator[Cell]:
                 yield Cell(f"{curve}, ε={epsilon:g}", coder.spec, method)
 
 
+def fine_cells() -> Iterator[Cell]:
+    """The paper's attack at the finest rates of its authors' list, and on Laplace noise alone."""
+    for epsilon in FIG5_EPSILONS[::2]:
+        yield Cell(f"laplace, ε={epsilon:g}", scheme("laplace", epsilon=epsilon).spec)
+        for rate in FINE_RATES:
+            coder = scheme("jopeq", epsilon=epsilon, rate=rate)
+            yield Cell(f"jopeq, R={rate:g}, ε={epsilon:g}", coder.spec)
+
+
 def fig6_schemes() -> dict[str, Scheme]:
     """The columns of the picture grid."""
     both = {"epsilon": FIG6_EPSILON, "rate": RATE}
@@ -178,4 +188,5 @@ def repository_cells() -> Iterator[Cell]:
 def figure_cells(name: str) -> list[Cell]:
     """Everything a figure and its table show; the table of Figure 6 has all methods."""
     one = {"fig4": fig4_cells, "fig5": fig5_cells, "repository": repository_cells}
+    one["fine"] = fine_cells
     return [*fig6_cells(), *method_cells()] if name == "fig6" else [*one[name]()]
