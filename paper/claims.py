@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
 import pandas as pd
 
 from paper import cells, cifar, mnist
@@ -199,6 +200,15 @@ def _fig5(results: Results) -> Claims:
     yield "without clipping the paper's attack gets all images from some ε on", all_found
 
 
+def _fine(results: Results) -> Claims:
+    mse = fig5_curves(results.fine).pivot(index="epsilon", columns="curve", values="mean_mse")
+    alike = (mse["jopeq, R=32"] / mse["laplace"]).between(0.8, 1.25).all()
+    yield "at R = 32 the error is that of `laplace`", bool(alike)
+    bad = results.fine[results.fine.mean_mse > 0.2]
+    better = bool((bad.mse_of_bytes.map(np.mean) < bad.mean_mse).all() and len(bad))
+    yield "wrapped bytes make bad reconstructions look better", better
+
+
 def _repository(results: Results) -> Claims:
     found = results.repository.pivot_table("mean_ssim", "epoch", "label")
     off, jopeq = found["raw"] - list(cells.REPOSITORY_SSIM["raw"]), found["jopeq, ε=3, R=8"]
@@ -216,6 +226,7 @@ SECTIONS: Mapping[str, Callable[[Results], Claims]] = {
     "snr": _snr,
     "fig4": _fig4,
     "fig5": _fig5,
+    "fine": _fine,
     "fig6": _fig6,
     "repository": _repository,
 }

@@ -17,12 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.entries.ball import scaling_assumptions
-from jopeq.noise import Laplace, Law, MultivariateT, add_noise, into_unit_ball
+from jopeq.noise import (
+    DIAMETER,
+    EuclideanLaplace,
+    Laplace,
+    Law,
+    MultivariateT,
+    add_noise,
+    into_unit_ball,
+)
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
     CellBounds,
     calibrate_gaussian,
-    calibrate_l2,
     calibrate_laplace,
     calibrate_t,
     check_epsilon,
@@ -76,10 +83,10 @@ class NoiseTarget:
     @cached_property
     def noise(self) -> Law:
         """The calibrated law."""
-        if self.law == "laplace":
+        if self.law == "laplace" or (self.law == "l2" and self.dimension == 1):  # the same law
             return calibrate_laplace(self.epsilon, self.dimension)
         if self.law == "l2":
-            return calibrate_l2(self.epsilon, self.dimension)
+            return EuclideanLaplace(DIAMETER / self.epsilon, self.dimension)
         if self.delta is not None:
             return calibrate_gaussian(self.epsilon, self.delta, self.dimension)
         if self.nu is not None and self.squared_scale is not None:

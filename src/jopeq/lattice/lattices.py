@@ -133,18 +133,11 @@ def _isotropic(
 @lru_cache(maxsize=64)
 def _reduced_geometry(generator: tuple[tuple[float, ...], ...]) -> Geometry:
     """The geometry of a generator; its codebooks are centred halfway to a point, or to a sum."""
-    reduced = Reduced.of(np.array(generator))
-    unit = np.eye(len(reduced.basis)) / 2.0
-    sums = (unit[i] + unit[j] for i, j in itertools.combinations(range(len(unit)), 2))
-    return Geometry(
-        basis=np.eye(len(reduced.basis)),
-        axes=reduced.basis,
-        nearest=reduced.nearest,
-        covering_radius=reduced.covering_radius,
-        shortest=reduced.shortest,
-        covariance=reduced.covariance,
-        halves=tuple(tuple(half.tolist()) for half in (*unit, *sums)),
-    )
+    cell, unit = Reduced.of(np.array(generator)), np.eye(len(generator))
+    pairs = itertools.combinations_with_replacement(range(len(unit)), 2)
+    halves = tuple(tuple((0.5 * np.maximum(unit[i], unit[j])).tolist()) for i, j in pairs)
+    sizes = cell.covering_radius, cell.shortest, cell.covariance
+    return Geometry(unit, cell.basis, cell.nearest, *sizes, halves)
 
 
 _D4_BASIS = [[1, 1, 0, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]]
@@ -193,23 +186,18 @@ class Lattice:
         check_extent("step", self.step)
         if self.generator is None:
             if self.name not in _BUILT_IN:
+                known = ", ".join(NAMES)
                 raise ValueError(
-                    f"lattice must be one of {', '.join(NAMES)} or a generator matrix, "
-                    f"got {self.name!r}"
+                    f"lattice must be {known} or a generator matrix, got {self.name!r}"
                 )
             return
         matrix = np.asarray(self.generator, dtype=np.float64)
-        size = len(matrix)
+        size, largest = len(matrix), np.abs(matrix).max(initial=0.0)
         is_square = matrix.shape == (size, size) and 2 <= size <= MAX_DIMENSION
-        if not is_square or not np.isfinite(matrix).all():
+        if not (is_square and 1e-30 <= largest <= 1e30):
             raise ValueError(
-                f"generator must be a finite square matrix of 2 to {MAX_DIMENSION} rows, got shape "
-                f"{matrix.shape}: for one dimension use 'Z'"
-            )
-        if not 1e-30 <= np.abs(matrix).max() <= 1e30:
-            raise ValueError(
-                f"generator must have its largest entry in 1e-30…1e30, got {matrix.tolist()}: "
-                "magnify it"
+                f"generator must be a square matrix of 2 to {MAX_DIMENSION} rows with its largest "
+                f"entry in 1e-30…1e30, got {matrix.tolist()}: for one dimension use 'Z'"
             )
         if self.name != "custom":
             raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
@@ -217,9 +205,8 @@ class Lattice:
         aspect = Reduced.of(matrix).aspect  # raises when the columns are dependent
         if aspect > MAX_ASPECT:
             raise ValueError(
-                f"generator must span a lattice whose shortest basis vectors differ at most "
-                f"{MAX_ASPECT:g} times in length, got {matrix.tolist()} ({aspect:.3g} times): "
-                "make the cells rounder"
+                f"generator must span a lattice whose short basis vectors differ at most "
+                f"{MAX_ASPECT:g} times in length, got {matrix.tolist()} ({aspect:.3g} times)"
             )
 
     @cached_property

@@ -1,10 +1,9 @@
 """Lattices given by a generator matrix: reduction, enumeration, nearest point, Voronoi cell.
 
-Coordinates are those of a reduced basis (rows). The cell is bounded by its *relevant* vectors:
-those v for which ±v are the only shortest vectors of v + 2Λ (Voronoi 1908). There are at most
-2^L − 1 pairs, which a sphere decoder finds (Fincke and Pohst 1985). A point x of the cell has
-|x·v| ≤ |v|²/2 for all of them. Any other x becomes shorter when a multiple of v is taken off, until
-none is left to take off (Sommer, Feder and Shalvi 2009): that finds the nearest point exactly.
+The cell is bounded by its *relevant* vectors, those v for which ±v alone are the shortest of v + 2Λ
+(Voronoi 1908): at most 2^L − 1 pairs, which a sphere decoder finds (Fincke and Pohst 1985). Points
+x of the cell have |x·v| ≤ |v|²/2 for all of them. Any other x becomes shorter when a multiple of v
+is taken off, which ends at the nearest point (Sommer, Feder and Shalvi 2009).
 """
 
 from __future__ import annotations

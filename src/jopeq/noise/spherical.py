@@ -16,13 +16,7 @@ from jopeq.random import portable
 from jopeq.random.portable import FAR_EXPONENTIAL, FAR_WORDS
 from jopeq.random.streams import PrivateStream
 
-_LENGTH_LANE = 1
-_NODES = 64
-
-
-def _normals(dimension: int, stream: PrivateStream, start: int, count: int) -> Array:
-    draws = portable.normal(stream, start * dimension, count * dimension)
-    return draws.reshape(count, dimension)
+_LENGTH_LANE, _NODES = 1, 64
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,7 @@ class EuclideanLaplace(ScaledLaw):
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         size = self.dimension
-        normals = _normals(size, stream, start, count)
+        normals = portable.normal(stream, start * size, count * size).reshape(count, size)
         norms = np.sqrt(portable.squares(normals))
         words = {"lane": _LENGTH_LANE, "extra_words": FAR_WORDS}
         draws = portable.exponential(stream, start * size, count * size, **words)
@@ -92,7 +86,7 @@ class EuclideanLaplace(ScaledLaw):
 
 @dataclass(frozen=True)
 class Gaussian(ScaledLaw):
-    """Independent normal entries of variance σ². No ε holds without a δ: see ``gaussian_epsilon``.
+    """Independent normal entries of variance σ². No ε holds without a δ.
 
     >>> Gaussian(scale=0.5, dimension=2).epsilon(), Gaussian(scale=0.5).variance
     (inf, 0.25)
@@ -127,4 +121,5 @@ class Gaussian(ScaledLaw):
         return np.asarray(special.ndtr(np.asarray(x, dtype=np.float64) / self.scale))
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
-        return self.scale * _normals(self.dimension, stream, start, count)
+        size = self.dimension
+        return self.scale * portable.normal(stream, start * size, count * size).reshape(count, size)

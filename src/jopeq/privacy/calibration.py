@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from jopeq.lattice.lattices import Lattice
-from jopeq.noise import DIAMETER, EuclideanLaplace, Gaussian, Laplace, Law, MultivariateT
-from jopeq.privacy.accounting import gaussian_epsilon, gaussian_sigma
+from jopeq.noise import DIAMETER, Gaussian, Laplace, Law, MultivariateT
 from jopeq.privacy.guarantee import Guarantee
 
 SMALLEST_EPSILON = 1e-9
@@ -15,7 +14,7 @@ _NU_RANGE = (2.05, 400.0)
 _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apart
 
 
-# the rest of δ covers the draws beyond the sampler's end
+# the rest of δ covers the draws beyond the sampler's end, and rounding errors of the calibration
 _KEPT_DELTA = 1.0 - 1e-6
 SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
 TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
@@ -36,26 +35,15 @@ def calibrate_laplace(epsilon: float, dimension: int = 1) -> Laplace:
     return Laplace(DIAMETER * math.sqrt(dimension) / epsilon, dimension)
 
 
-def calibrate_l2(epsilon: float, dimension: int) -> EuclideanLaplace | Laplace:
-    """The ℓ2 mechanism of ε: b = 2/ε, whatever the dimension. On one entry it is Laplace noise.
-
-    >>> calibrate_l2(4.0, 2).variance, round(calibrate_laplace(4.0, 2).variance, 3)
-    (0.75, 1.0)
-    """
-    check_epsilon(epsilon)
-    if dimension == 1:
-        return calibrate_laplace(epsilon)
-    return EuclideanLaplace(DIAMETER / epsilon, dimension)
-
-
 def calibrate_gaussian(epsilon: float, delta: float, dimension: int = 1) -> Gaussian:
     """The Gaussian law of ε and δ (Balle and Wang 2018), δ less what the sampler's end takes.
 
     >>> round(calibrate_gaussian(4.0, 1e-5, 2).variance, 3)
     4.676
     """
-    check_epsilon(epsilon)
-    return Gaussian(gaussian_sigma(epsilon, delta * _KEPT_DELTA, DIAMETER), dimension)
+    from dp_accounting import get_sigma_gaussian
+
+    return Gaussian(DIAMETER * get_sigma_gaussian(epsilon, delta * _KEPT_DELTA), dimension)
 
 
 def calibrate_t(epsilon: float, dimension: int, *, nu: float | None = None) -> MultivariateT:
@@ -139,7 +127,9 @@ def guarantee_of_noise(
         excess += rounding_excess(law, cells)
     ideal = law.epsilon()
     if isinstance(law, Gaussian):
-        ideal = gaussian_epsilon(DIAMETER / law.scale, delta * _KEPT_DELTA)
+        from dp_accounting import get_epsilon_gaussian
+
+        ideal = get_epsilon_gaussian(law.scale / DIAMETER, delta * _KEPT_DELTA)
     epsilon = with_excess(ideal, excess)
     return Guarantee(
         epsilon=epsilon,
