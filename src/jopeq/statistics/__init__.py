@@ -17,6 +17,7 @@ Questions become parts of one row a record (``parts``), the rows become one ``Re
 """
 
 from jopeq.statistics.answers import Answers
+from jopeq.statistics.evaluation import Evaluation, Scoring
 from jopeq.statistics.parsing import parse_question
 from jopeq.statistics.questions import (
     Answer,
@@ -39,11 +40,13 @@ __all__ = [
     "Correlation",
     "Count",
     "Curve",
+    "Evaluation",
     "Histogram",
     "Mean",
     "Proportions",
     "Quantiles",
     "Question",
+    "Scoring",
     "Survey",
     "Survival",
     "Variance",

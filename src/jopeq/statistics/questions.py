@@ -49,6 +49,15 @@ class Total(NamedTuple):
 
 
 Totals = Mapping[Part, Total]
+Z = 1.959963984540054  # of a 95% interval
+
+
+class Interval(NamedTuple):
+    """An estimate with its 95% interval; None where the data do not reach."""
+
+    value: float | None
+    lower: float | None
+    upper: float | None
 
 
 @dataclass(frozen=True)

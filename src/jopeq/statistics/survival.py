@@ -24,9 +24,11 @@ from jopeq.statistics.parts import Array, Columns, Part, running_code
 from jopeq.statistics.pictures import COLORS
 from jopeq.statistics.questions import (
     Answer,
+    Interval,
     Number,
     Question,
     Totals,
+    Z,
     check_edges,
     check_words,
 )
@@ -36,7 +38,6 @@ ALL = "all"  # the group where there is none
 _MOST_EDGES = 513
 _FEWEST, _CLEAR = 10.0, 4.0  # at risk: records, and standard errors of their number
 _MOST_RATE = 0.999  # of a bin: a curve never falls to 0 at once
-_Z = 1.959963984540054  # of a 95% interval
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,6 @@ def _codes(bins: int) -> tuple[Array, Array]:
         step = -1 if place else 1
         code[part, part], decode[part, part] = one.T[::step, ::step], inverse[::step, ::step]
     return code, decode
-
-
-class Interval(NamedTuple):
-    """An estimate with its 95% interval; None where it lies beyond the times that are told."""
-
-    value: float | None
-    lower: float | None
-    upper: float | None
 
 
 @dataclass(frozen=True)
@@ -299,14 +292,14 @@ class Course:
         sampling = _from_zero(rates * weights)
         error = np.sqrt(np.maximum(sampling, 0.0) + (noise**2).sum(axis=1))
         survival, lower, upper = (
-            _descend(np.exp(-hazard + side * _Z * error)) for side in (0.0, -1.0, 1.0)
+            _descend(np.exp(-hazard + side * Z * error)) for side in (0.0, -1.0, 1.0)
         )
         # the mean by trapezoids
         steps = np.diff(edges[: horizon + 1])
         parts = survival[: horizon + 1] * (np.append(steps, 0.0) + np.append(0.0, steps)) / 2.0
         after = np.cumsum(parts[::-1])[::-1][1:]  # what a bin's hazard takes away from the mean
         square = max(float(after**2 @ np.diff(sampling)[:horizon]), 0.0)
-        spread = _Z * math.hypot(math.sqrt(square), *(parts @ noise[: horizon + 1]))
+        spread = Z * math.hypot(math.sqrt(square), *(parts @ noise[: horizon + 1]))
         mean, most = float(parts.sum()), float(edges[horizon] - edges[0])
         return Curve(
             group=group,

@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 
 from jopeq import kernels
 from jopeq.schemes.parameters import as_annotated
+from jopeq.statistics.evaluation import Scoring
 from jopeq.sums.clipped_total import ClippedTotal, as_group
 from jopeq.sums.evaluation import EVALUATED, check_largest_loss
 
@@ -190,6 +191,115 @@ def evaluated_sum(
     with torch.no_grad(), _in_small_steps():
         rows = [one for (one,) in _pieces(lambda chunk: (vmap(row)(*chunk),), chunks, spare, True)]
     return total.add(torch.cat(rows), ids) if rows else total
+
+
+def scored_sum(
+    model: nn.Module,
+    inputs: Any,
+    targets: Any,
+    scoring: Scoring,
+    *,
+    score: Loss | None = None,
+    by: Any = None,
+    group: Any = None,
+    chunk: int | None = None,
+    padded: int | None = None,
+) -> ClippedTotal:
+    """The exact total of the rows of an evaluation: ``scoring.read`` reads the decoded mean.
+
+    A record whose score is no number, or whose target is none, counts as zeros, and a patient's
+    records (``group``) as their mean.
+
+    Parameters
+    ----------
+    model, inputs, targets, group, chunk, padded
+        As for ``clipped_sum``. The model is run in the mode that it is in, with float64 numbers.
+    scoring : Scoring
+        Its kind "outcomes" takes one logit, or two outputs, and targets 0 or 1; "classes" takes an
+        output for each class and classes as targets; "score" takes ``score``.
+    score : callable, optional
+        ``score(outputs, targets)`` of a batch, from 0 to 1 and without jumps.
+    by : sequence, optional
+        The level that each record is in, if ``scoring`` has levels.
+
+    >>> model = nn.Linear(3, 1)
+    >>> total = scored_sum(model, torch.eye(3), torch.tensor([0, 1, 1]), Scoring())
+    >>> total.dimension, total.rows
+    (128, 3)
+    """
+    total = ClippedTotal(scoring.dimension, 1.0)
+    _check_layers(model)
+    records = _as_records(inputs, targets)
+    count = len(records[-1])
+    if (score is None) != (scoring.kind != "score") or (by is None) != (not scoring.levels):
+        raise ValueError(
+            "score goes with Scoring(kind='score') and by with levels: give both or neither"
+        )
+    ids = np.arange(count) if group is None else as_group(group, count)
+    _, patients, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    places = scoring.places(ids if by is None else by)
+    records = (torch.from_numpy(counts[patients]), torch.from_numpy(places), *records)
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    state = {name: _widen(one.detach()) for name, one in state.items()}
+
+    def judge(*record: Tensor) -> tuple[Tensor, Tensor]:
+        *arguments, target = record
+        outputs = functional_call(model, state, tuple(one[None] for one in arguments))
+        if score is not None:
+            rated = score(outputs, target[None]).double().mean().clamp(0.0, 1.0)
+            return rated, torch.ones_like(rated)
+        return _judge(outputs, target[None], scoring.kind)
+
+    def rows(chunk: Rows) -> Rows:
+        shares, places, *records = chunk
+        scores, outcomes = (one.cpu().numpy() for one in vmap(judge)(*records))
+        found = scoring.rows(scores, outcomes, places.cpu().numpy())
+        return (torch.from_numpy(found / np.maximum(shares.cpu().numpy(), 1)[:, None]),)
+
+    spare = ClippedTotal(total.dimension, 1.0) if padded else None
+    size = _choose_chunk(chunk, total.dimension, records, padded)
+    device = next((one.device for one in state.values()), records[-1].device)
+    chunks = _chunks(tuple(map(_widen, records)), None, size, device, padded or 0)
+    with torch.no_grad(), _in_small_steps():
+        found = [one for (one,) in _pieces(rows, chunks, spare, True)]
+    return total.add(torch.cat(found), ids) if found else total
+
+
+def check_scores(
+    model: nn.Module, inputs: Any, targets: Any, scoring: Scoring, *, score: Loss | None = None
+) -> None:
+    """Try the evaluation on a dummy record: ``ValueError`` for what would fail or say nothing.
+
+    Call it before anything is charged. ``inputs`` and ``targets`` hold at least one record, whose
+    shape and type alone are taken: the dummy is all zeros.
+    """
+    *parts, last = (one.new_zeros(1, *one.shape[1:]) for one in _as_records(inputs, targets))
+    options: Any = {"score": score, "by": scoring.levels[:1] or None, "chunk": _LEAST}
+    total = scored_sum(model, tuple(parts), last, scoring, **options)
+    if not total.values.any():
+        raise ValueError("score of a dummy record of zeros is no number from 0 to 1: check it")
+
+
+def _judge(outputs: Tensor, targets: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """The score of one record and its outcome."""
+    if kind == "classes":
+        fits = outputs.dim() >= 2 and outputs.shape[1] >= 2 and not targets.is_floating_point()
+        if not fits or targets.shape != (1, *outputs.shape[2:]):
+            raise ValueError(
+                "Scoring(kind='classes') needs an output for each of several classes and a class "
+                f"as target, got {tuple(outputs.shape[1:])} and {tuple(targets.shape[1:])}"
+            )
+        likeliest = outputs.softmax(1).amax(1).mean()
+        return likeliest, _right_answers(outputs, targets).mean()
+    if outputs.numel() not in (1, 2) or targets.numel() != 1:
+        raise ValueError(
+            "Scoring(kind='outcomes') needs one logit or two outputs and one target 0 or 1, got "
+            f"{outputs.numel()} outputs and {targets.numel()} targets: for more classes use "
+            "kind='classes', for others kind='score' and a score function"
+        )
+    flat = outputs.reshape(-1)
+    chance = flat.sigmoid()[0] if len(flat) == 1 else flat.softmax(0)[1]
+    return chance, targets.double().reshape(())
 
 
 def _widen(values: Tensor) -> Tensor:
@@ -490,7 +600,7 @@ def _compute_all(compute: Callable[[Rows], Rows], chunk: Rows) -> Rows:
         like = compute(blank)
     except Exception as error:
         raise ValueError(
-            f"model or loss cannot be run for one record at a time ({error}): random and in-place "
+            f"model, loss or score cannot be run for one record at a time ({error}): random and in-place "
             "operations have to go, or model.eval() switches them off"
         ) from error
     found = tuple(torch.full_like(part, torch.nan) for part in like)
