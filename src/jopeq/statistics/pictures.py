@@ -15,7 +15,7 @@ def stack_panels(heights: Sequence[float], width: float = 5.4) -> tuple[Any, lis
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("pictures need Matplotlib: pip install matplotlib") from error
+        raise ImportError("pictures need Matplotlib: pip install 'jopeq[plots]'") from error
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]

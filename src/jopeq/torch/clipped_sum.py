@@ -600,8 +600,8 @@ def _compute_all(compute: Callable[[Rows], Rows], chunk: Rows) -> Rows:
         like = compute(blank)
     except Exception as error:
         raise ValueError(
-            f"model, loss or score cannot be run for one record at a time ({error}): random and in-place "
-            "operations have to go, or model.eval() switches them off"
+            f"model, loss or score cannot be run for one record at a time ({error}): random and "
+            "in-place operations have to go, or model.eval() switches them off"
         ) from error
     found = tuple(torch.full_like(part, torch.nan) for part in like)
     _settle(compute, chunk, slice(0, len(chunk[0])), found)
