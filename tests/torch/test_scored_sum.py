@@ -54,7 +54,7 @@ def test_totals_are_those_of_the_rows_of_all_records(name):
     rows = scoring.rows(p.numpy(), y.numpy(), None if by is None else scoring.places(by))
     total = found(slice(None))
     assert total.to_numpy() == pytest.approx(rows.sum(axis=0), abs=1e-4)
-    assert found(slice(None), padded=100).values.tolist() == total.values.tolist()
+    assert found(slice(None), padded=100).to_numpy() == pytest.approx(total.to_numpy(), abs=1e-7)
     assert not found(slice(0)).values.any()
     # one record less moves no other: the difference is its own row
     apart = (total.values - found(slice(1, None)).values) / UNITS
@@ -62,18 +62,19 @@ def test_totals_are_those_of_the_rows_of_all_records(name):
     # a patient counts once, whatever the number of records
     group = np.repeat([0, 1, 2, 3], [1, 4, 5, 30])
     means = sum(rows[group == one].mean(axis=0) for one in range(4))
-    assert found(slice(None), group=group).to_numpy() == pytest.approx(means, abs=1e-4)
-    inputs[1] = torch.nan  # counts as nothing
-    without = rows.sum(axis=0) - rows[1]
+    assert found(slice(None), group=group, most_rows=30).to_numpy() == pytest.approx(
+        means, abs=1e-4
+    )
+    inputs[1], without = torch.nan, rows.sum(axis=0) - rows[1]  # counts as nothing
+    if score is None:
+        targets[2], without = 99, without - rows[2]
     assert found(slice(None)).to_numpy() == pytest.approx(without, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_check_passes_for_what_works_and_reads_no_value(name):
+def test_the_check_passes_for_what_works(name):
     size, scoring, score = CASES[name]
-    model, inputs, targets = make(size, count=1)
-    check_scores(model, inputs, targets, scoring, score=score)
-    check_scores(model, inputs * torch.nan, targets * 0 + 99, scoring, score=score)
+    check_scores(make(size)[0], scoring, (torch.zeros(6), torch.tensor(0)), score=score)
 
 
 def wrong(outputs, targets):
@@ -89,14 +90,24 @@ def wrong(outputs, targets):
         (1, Scoring(), rated, "score goes with"),
         (1, Scoring(kind="score"), wrong, "size mismatch"),
         (1, Scoring(kind="score"), lambda outputs, targets: outputs[0] / 0.0 * 0.0, "no number"),
-        (1, Scoring(kind="score"), lambda outputs, targets: 1.0, "model, loss or score"),
+        (1, Scoring(kind="score"), lambda outputs, targets: 1.0, "no attribute"),
     ],
 )
 def test_the_check_tells_what_would_fail(size, scoring, score, told):
-    model, inputs, targets = make(size, count=2)
+    model, example = make(size)[0], (torch.zeros(6), torch.tensor(0))
     with pytest.raises(ValueError, match=told):
-        check_scores(model, inputs, targets, scoring, score=score)
-    with pytest.raises(ValueError, match="model, loss or score"):
-        check_scores(model, torch.ones(1, 5), targets[:1], Scoring())
-    with pytest.raises(ValueError, match="several classes"):
-        check_scores(make(3)[0], inputs, targets.float(), Scoring(kind="classes"))
+        check_scores(model, scoring, example, score=score)
+
+
+@pytest.mark.parametrize(
+    ("size", "scoring", "example", "told"),
+    [
+        (1, Scoring(), (torch.zeros(5), torch.tensor(0)), "shapes"),
+        (1, Scoring(), (torch.zeros(6), torch.tensor(2)), "none of the outcomes"),
+        (3, Scoring(kind="classes"), (torch.zeros(6), torch.tensor(0.0)), "several classes"),
+        (3, Scoring(kind="classes"), (torch.zeros(6), torch.tensor(3)), "none of the outcomes"),
+    ],
+)
+def test_the_check_tells_which_example_would_fail(size, scoring, example, told):
+    with pytest.raises(ValueError, match=told):
+        check_scores(make(size)[0], scoring, example)
