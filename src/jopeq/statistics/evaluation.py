@@ -186,7 +186,8 @@ class Scoring:
         counts = _Counts(decode @ coded, error * decode)
         x, nodes = counts.x, self.nodes
         everybody, zeros = np.ones(len(x)), np.zeros(len(nodes))
-        records = counts.tell(float(x.sum()), everybody, math.inf)
+        there, spread = float(x.sum()), Z * float(np.linalg.norm(everybody @ counts.noise))
+        records = Interval(there, there - spread, there + spread)  # of the noise alone
         found: dict[str, Interval] = {}
         curves: dict[str, Array] = {}
         if not counts.is_clear(everybody):

@@ -230,13 +230,16 @@ class Survival(Question):
             bands = (curve.lower, curve.upper)
             panel.fill_between(curve.times, *bands, step="post", color=color, alpha=0.2, lw=0)
         panel.set(xlabel=self.column, ylabel="survival", ylim=(0.0, 1.02))
-        edges = np.array(self.edges)
-        panel.set_xlim(edges[0], edges[-1])
-        shown = edges[:: math.ceil(len(edges) / 7)]
+        first, last = self.edges[0], self.edges[-1]
+        shown = [first]
+        for edge in self.edges:
+            if edge - shown[-1] >= (last - first) / 7.5:
+                shown.append(edge)
+        panel.set_xlim(first, last)
         panel.set_xticks(shown, [f"{edge:g}" for edge in shown])
         if self.by is not None:
             test = cast(SurvivalAnswer, answer).log_rank
-            title = "" if test is None else f"log-rank p = {test.p:.2g}"
+            title = self.by.column + ("" if test is None else f", log-rank p = {test.p:.2g}")
             panel.legend(title=title, frameon=False, loc="lower left")
         beside, below = ("axes fraction", -24, "right"), (panel.get_xaxis_transform(), 0, "center")
         rows: list[tuple[str, str, list[Any]]] = [("black", "at risk", [])]
