@@ -388,28 +388,29 @@ def test_an_evaluation_errs_as_it_says():
 def test_a_ledger_composes_the_rounds_of_all_runs(scheme, tmp_path):
     ledger = jopeq.Ledger(budget=1.2, delta=1e-5)
     statistics = jopeq.RecordSum(**{**GIVEN, "epsilon": 0.4, "sampling": 1.0, "rounds": 1})
-    ledger.participate(statistics, 10)
+    ledger.charge(statistics, 10)
     assert 0.38 <= ledger.spent.epsilon <= 0.4
     for _ in range(scheme.rounds):
-        ledger.participate(scheme, DIMENSION)
+        ledger.charge(scheme, DIMENSION)
     assert ledger.spent.unit == "record"
     assert 1.0 < ledger.spent.epsilon < 1.2  # 0.4 and 1.0 together
-    assert [*ledger.runs.values()] == [(1, 1), (20, 20)]
+    done = [(run.spent.rounds, run.planned) for run in ledger.runs]
+    assert done == [(1, 1), (20, 20)]
     with pytest.raises(BudgetSpentError, match="rounds"):
-        ledger.participate(scheme, DIMENSION)
+        ledger.charge(scheme, DIMENSION)
     ledger.save(tmp_path / "ledger")
     again = jopeq.Ledger.load(tmp_path / "ledger")
     assert (again.spent, again.runs, again.rounds) == (ledger.spent, ledger.runs, 21)
     tight = jopeq.Ledger(budget=1.1 * statistics.epsilon, delta=1e-5)
-    tight.participate(statistics, 10)
+    tight.charge(statistics, 10)
     with pytest.raises(BudgetSpentError, match="budget"):
-        tight.participate(statistics, 10, run="another")
-    again.participate(scheme, DIMENSION, run="another")
+        tight.charge(statistics, 10, run="another")
+    again.charge(scheme, DIMENSION, run="another")
     assert 1.0 < again.spent.epsilon <= 1.2
-    with pytest.raises(ValueError, match="ledger"):
-        again.participate(jopeq.SecureSum(epsilon=0.1, clip=1.0, clients=5, threshold=4), 10)
+    with pytest.raises(ValueError, match="counts what a record spends"):
+        again.charge(jopeq.ClientSum(epsilon=0.1, clip=1.0, clients=5, threshold=4), 10)
     with pytest.raises(ValueError, match="delta"):
-        jopeq.Ledger(budget=3.0).participate(scheme, DIMENSION)
+        jopeq.Ledger(budget=3.0).charge(scheme, DIMENSION)
 
 
 def test_totals_that_no_shares_make_are_refused():
