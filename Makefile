@@ -13,14 +13,14 @@ export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test quick test-flower lint bench docs figures tutorials dist clean
 
-$(DEMO): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml lab/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[experiments,fast]' -e lab
+	$(INSTALL) -e '.[fast]' -e lab
 	touch $@
 
 $(READY): $(DEMO)
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[dev]' -e 'lab[paper]'
 	touch $@
 
 $(BROWSER): $(READY)
@@ -32,7 +32,7 @@ demo: $(DEMO)
 
 # Files side by side, the longest first (tests/conftest.py says which). Three processes on two cores:
 # federations mostly wait. PROCESSES=0: one process.
-# The kernels are compiled once, beside the linters, not by every process of tests for itself.
+# The kernels are compiled once, next to the linters, not by every process of tests for itself.
 test: $(READY)
 	$(BIN)/jopeq doctor --warmup > /dev/null & make --no-print-directory lint && wait && \
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -86,10 +86,11 @@ tutorials: $(READY)
 	$(BIN)/python tools/tutorials.py
 	$(BIN)/python tools/cli_page.py
 
-# Wheel and sdist in dist/; the wheel is then tried in an empty environment
+# Wheels and sdists of jopeq and jopeq-lab in dist/; the library's wheel is tried in an empty environment
 dist: $(READY)
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir dist lab
 	$(BIN)/python tools/try_wheel.py dist
 
 clean:

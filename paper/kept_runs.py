@@ -17,6 +17,7 @@ from typing import Any, TextIO, TypeVar
 
 from jopeq.errors import DataError
 from jopeq_lab.training.config import TrainConfig
+from jopeq_lab.training.record import rename_terms
 
 Record = TypeVar("Record")
 Progress = Callable[[int, int, "Run"], None]  # (runs done, runs in all, the last one)
@@ -110,8 +111,12 @@ def read_records(path: Path, kind: type[Record]) -> list[Record]:
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            records.append(kind(**json.loads(line)))
-        except (ValueError, TypeError) as error:
+            found = json.loads(line)
+            for held in (found, found.get("config", {})):
+                if "scheme" in held:
+                    held["scheme"] = rename_terms(held["scheme"])
+            records.append(kind(**found))
+        except (AttributeError, ValueError, TypeError) as error:
             raise DataError(
                 f"{path}, line {number} is no {kind.__name__} ({error}): delete that line"
             ) from error

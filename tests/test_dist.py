@@ -1,4 +1,4 @@
-"""Wheel and sdist, and the wheel alone in an empty environment: what ``make dist`` does."""
+"""Wheels and sdists, and the library alone in an empty environment: what ``make dist`` does."""
 
 import subprocess
 import sys
@@ -26,16 +26,22 @@ def dist(tmp_path_factory):
     reached = subprocess.run([*ask, "--dest", str(folder / "asked")], check=False)
     if reached.returncode:
         pytest.skip("no package index within reach")
-    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
+    for place in (ROOT, ROOT / "lab"):
+        command = [sys.executable, "-m", "build", "--outdir", str(folder), str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
     return folder
 
 
 def test_known_holes_of_dependencies_are_below_the_ranges():
     """torch.load before 2.6 runs code of a hostile file; Pillow before 10.3 overflows a buffer."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = map(Requirement, [*chain(*project["optional-dependencies"].values())])
+    projects = [
+        tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        for folder in (ROOT, ROOT / "lab")
+    ]
+    extras = [one["optional-dependencies"].values() for one in projects]
+    named = [one["dependencies"] for one in projects]
+    wanted = map(Requirement, chain(*named, *chain(*extras)))
     ranges = {one.name: one.specifier for one in wanted if one.name != "jopeq"}
     assert "2.5.1" not in ranges["torch"]
     assert "10.2.0" not in ranges["pillow"]
@@ -48,28 +54,34 @@ def test_known_holes_of_dependencies_are_below_the_ranges():
 def test_names_carry_the_version(dist):
     version = jopeq.__version__
     names = sorted(path.name for path in dist.iterdir() if path.is_file())
-    assert names == [f"jopeq-{version}-py3-none-any.whl", f"jopeq-{version}.tar.gz"]
+    both = ("jopeq", "jopeq_lab")
+    made = [f"{one}-{version}{kind}" for one in both for kind in ("-py3-none-any.whl", ".tar.gz")]
+    assert names == sorted(made)
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(dist):
-    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+@pytest.mark.parametrize(
+    ("package", "source", "other"),
+    [("jopeq", "src", "py.typed"), ("jopeq_lab", "lab", "explorer/data/page.html")],
+)
+def test_a_wheel_holds_its_package_and_nothing_else(dist, package, source, other):
+    with zipfile.ZipFile(next(dist.glob(f"{package}-*.whl"))) as wheel:
         names = wheel.namelist()
-    about = f"jopeq-{jopeq.__version__}.dist-info"
-    assert {name.split("/")[0] for name in names} == {"jopeq", about}
-    assert "jopeq/py.typed" in names
+    about = f"{package}-{jopeq.__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {package, about}
+    assert f"{package}/{other}" in names
     held = {name for name in names if name.endswith(".py")}
-    source = ROOT / "src"
-    assert held == {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    files = (ROOT / source).rglob("*.py")
+    assert held == {path.relative_to(ROOT / source).as_posix() for path in files}
 
 
 def test_the_sdist_can_be_tested_and_documented(dist):
-    with tarfile.open(next(dist.glob("*.tar.gz"))) as sdist:
+    with tarfile.open(next(dist.glob("jopeq-*.tar.gz"))) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     for needed in (
         *("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt", "mkdocs.yml"),
         *("tests/conftest.py", "docs/index.md", "examples/compress_an_update.py"),
         *("results/table1.jsonl", "tools/try_wheel.py", "src/jopeq/__init__.py"),
-        *("paper/__main__.py", "paper/pages/results.md.j2"),
+        *("paper/__main__.py", "paper/pages/results.md.j2", "lab/pyproject.toml"),
     ):
         assert needed in names
 

@@ -9,6 +9,7 @@ import pytest
 from typer.main import get_command
 
 from jopeq.cli import app
+from jopeq_lab.cli import app as lab_app
 from jopeq_lab.explorer import page
 from tools import cli_page
 
@@ -44,10 +45,10 @@ def test_the_reference_of_commands_is_what_the_program_knows():
 
 
 def _commands(code):
-    """Words of every call of jopeq; a quotation may go on in the next lines."""
+    """Words of every call of jopeq and jopeq-lab; a quotation may go on in the next lines."""
     lines = code.replace("\\\n", " ").splitlines()
     for first, line in enumerate(lines):
-        if line.startswith("jopeq "):
+        if line.startswith(("jopeq ", "jopeq-lab ")):
             for last in range(first, len(lines)):
                 try:
                     yield shlex.split("\n".join(lines[first : last + 1]), comments=True)
@@ -62,7 +63,7 @@ def test_commands_of_the_pages_exist_with_their_options():
     for path in PAGES:
         for _, language, code in _BLOCK.findall(path.read_text("utf-8")):
             for name, *words in _commands(code) if language == "sh" else ():
-                command = get_command(app)
+                command = get_command({"jopeq": app, "jopeq-lab": lab_app}[name])
                 while isinstance(command, click.Group) and words[0] in command.commands:
                     command, name = command.commands[words[0]], words.pop(0)
                 context = click.Context(command, info_name=name)

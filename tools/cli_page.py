@@ -25,31 +25,36 @@ import click
 import numpy as np
 import typer
 
-from jopeq.cli import app
+from jopeq.cli import app as jopeq_app
+from jopeq_lab.cli import app as lab_app
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 EXAMPLES = {
-    "demo": "jopeq demo",
-    "explore": "jopeq explore --out explorer.html",
-    "plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
-    "audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
-    "stats": (
+    "jopeq plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
+    "jopeq audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
+    "jopeq stats": (
         "jopeq stats --csv one.csv --csv two.csv --csv three.csv --epsilon 0.5 "
         "--ask 'age: mean 0 120' --ask 'age: quartiles 0 120' --ask 'sex: proportions F M'"
     ),
-    "doctor": "jopeq doctor model.npz",
-    "train": (
-        "jopeq train --data digits --scheme response --epsilon 4 --rate 2 --spread auto --rounds 10"
+    "jopeq doctor": "jopeq doctor model.npz",
+    "jopeq ledger init": "jopeq ledger init ledger.json --budget 20",
+    "jopeq ledger show": "jopeq ledger show ledger.json",
+    "jopeq ledger report": "jopeq ledger report ledger.json",
+    "jopeq-lab demo": "jopeq-lab demo",
+    "jopeq-lab train": (
+        "jopeq-lab train --data digits --scheme response --epsilon 4 --rate 2 --rounds 10 "
+        "-s spread=auto"
     ),
-    "attack": "jopeq attack --scheme response --epsilon 3 --rate 8 --images 1 --iterations 20",
-    "ledger init": "jopeq ledger init ledger.json --budget 20",
-    "ledger show": "jopeq ledger show ledger.json",
-    "ledger report": "jopeq ledger report ledger.json",
+    "jopeq-lab attack": (
+        "jopeq-lab attack --scheme response --epsilon 3 --rate 8 --images 1 --iterations 20"
+    ),
+    "jopeq-lab explore": "jopeq-lab explore --out explorer.html",
 }
 """One for each command but guard, which starts a node."""
 _INTRODUCTION = """
-What each command prints for one example, and all its options. `jopeq COMMAND --help` tells the
-same; [the command line](commands.md) tells which command is for what.
+What each command prints for one example, and all its options. `jopeq COMMAND --help` and
+`jopeq-lab COMMAND --help` tell the same; [the command line](commands.md) tells which command is
+for what.
 """.strip()
 _COLUMNS = 80
 _BAR = re.compile(r"━ \d+/\d+ ")  # of progress, with its time
@@ -57,21 +62,22 @@ WIDEST = 84  # columns of what the commands print
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """All commands, those of groups with the group's name before theirs."""
-    found: Any = typer.main.get_command(app)
-    for name, command in found.commands.items():
-        if isinstance(command, click.Group):
-            for below, one in command.commands.items():
-                yield f"{name} {below}", one
-        else:
-            yield name, command
+    """All commands with the words that call them."""
+    for program, app in (("jopeq", jopeq_app), ("jopeq-lab", lab_app)):
+        found: Any = typer.main.get_command(app)
+        for name, command in found.commands.items():
+            if isinstance(command, click.Group):
+                for below, one in command.commands.items():
+                    yield f"{program} {name} {below}", one
+            else:
+                yield f"{program} {name}", command
 
 
 def page_of(printed: Mapping[str, str]) -> str:
     """The page, with what the example of each command printed."""
     blocks = ["# Every command and option", _INTRODUCTION]
     for name, command in commands():
-        blocks += [f"## jopeq {name}", _text(command)]
+        blocks += [f"## {name}", _text(command)]
         if name in EXAMPLES:
             blocks.append(f"```sh\n{_folded(EXAMPLES[name])}\n```")
         if name in printed:
@@ -84,15 +90,15 @@ def page_of(printed: Mapping[str, str]) -> str:
 def _text(command: click.Command) -> str:
     """The first paragraphs of its help; examples are shown with what they print."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    told = [one for one in paragraphs if not one.startswith(("Example", "jopeq "))]
+    told = [one for one in paragraphs if not one.startswith(("Example", "jopeq ", "jopeq-lab "))]
     return "\n\n".join(told).replace("``", "`")
 
 
 def _folded(line: str) -> str:
     """A command over several lines, broken before options."""
     lines = [""]
-    for word in line.split(" --"):
-        piece = word if not lines[-1] else f" --{word}"
+    for word in re.split(r" (?=--?\w)", line):
+        piece = word if not lines[-1] else f" {word}"
         if len(lines[-1] + piece) > _COLUMNS - 2:
             lines[-1] += " \\"
             lines.append(f"   {piece}")
@@ -142,8 +148,9 @@ def run() -> dict[str, str]:
             ages = [f"{20 + number % 70},{'FM'[number % 2]}" for number in range(1400)]
             (Path(folder) / f"{name}.csv").write_text("\n".join(["age,sex", *ages]), "utf-8")
         for name, line in EXAMPLES.items():
+            program, *words = shlex.split(line)
             done = subprocess.run(
-                [sys.executable, "-m", *shlex.split(line)],
+                [sys.executable, "-m", program.replace("-", "_"), *words],
                 cwd=folder,
                 env={**os.environ, "COLUMNS": str(_COLUMNS), "NO_COLOR": "1", "PYTHONUTF8": "1"},
                 stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Chooses clip and learning rate of every way that ``jopeq demo`` shows, and prints them.
+"""Chooses clip and learning rate of every way that ``jopeq-lab demo`` shows, and prints them.
 
     python tools/demo_settings.py
 

@@ -1,4 +1,4 @@
-"""Makes what ``jopeq explore`` shows: ``lab/jopeq_lab/explorer/data``.
+"""Makes what ``jopeq-lab explore`` shows: ``lab/jopeq_lab/explorer/data``.
 
     python tools/make_explorer.py grid       # the tables: 30 minutes of two cores
     python tools/make_explorer.py pictures   # from results/: what attackers recovered

@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
         _run(*pip, *install, cwd=place)
         job = ["--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95"]
         _run(python.with_name("jopeq"), "plan", *job, cwd=place)
-        _run(python.with_name("jopeq"), "explore", "--out", "page.html", cwd=place)
+        _run(python.with_name("jopeq"), "audit", *job[:4], "--draws", "20000", cwd=place)
         _run(python, "-c", CODEC, cwd=place)
     sys.stdout.write(f"{wheels[0].name} works alone\n")
 

@@ -1,4 +1,4 @@
-"""Rows of public features, each a function of one record alone, as files for ``jopeq train``."""
+"""Rows of public features, each a function of one record alone, for ``jopeq-lab train``."""
 
 import argparse
 import csv

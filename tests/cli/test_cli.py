@@ -47,8 +47,8 @@ AUDIT = "audit --epsilon 4 --rate 2"
     "words",
     [
         *("audit --rate 1 --epsilon nan", "audit --rate 1 --epsilon four", "audit --epsilon"),
-        *("audit --epsilon 4 --scheme laplas", f"{AUDIT} --lattice A3", f"{AUDIT} --law cauchy"),
-        *(f"{AUDIT} --gamma 0", f"{AUDIT} --coding z", f"{AUDIT} --draws 10"),
+        *("audit --epsilon 4 --scheme laplas", f"{AUDIT} -p lattice=A3", f"{AUDIT} -p law=cauchy"),
+        *(f"{AUDIT} -p gamma=0", f"{AUDIT} -p coding=z", f"{AUDIT} --draws 10"),
         *(f"{AUDIT} --confidence nan", "plan --epsilon 0", "plan --rate 65", "plan --dimension 0"),
         *("plan --rounds 0", "plan --clients -1", "plan --delta 1", "plan --epsilom 4"),
     ],
@@ -57,6 +57,13 @@ def test_bad_input_is_named_and_refused(words, jopeq_command):
     result = jopeq_command(*words.split())
     assert result.exit_code == 2
     said = plain(result.output)
-    assert words.rpartition("--")[2].split()[0] in said
+    assert re.split(" -p |--", words)[-1].split("=")[0].split()[0] in said
     assert "Traceback" not in said
     assert isinstance(result.exception, SystemExit)  # not the error itself
+
+
+@pytest.mark.parametrize("old", ["attack", "demo", "explore", "train"])
+def test_an_old_command_names_the_new_one(old, jopeq_command):
+    result = jopeq_command(old, "--data", "digits")
+    assert result.exit_code == 2
+    assert f"jopeq {old} is now jopeq-lab {old}" in plain(result.output)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from jopeq_lab.training.data import shipping_module
-
 PHOTOS = 6  # crops: three of each photograph
 _SIDE, _BLOCK = 32, 6  # pixels of a crop, and pixels of the photograph averaged for each
 _PLACES = ((0.0, 0.5, 1.0), (0.25, 0.5, 0.75))  # from left to right; the flower fills the middle
@@ -23,7 +21,9 @@ def photos(count: int = PHOTOS) -> torch.Tensor:
             f"count must be from 1 to {PHOTOS}, as many crops are bundled, got {count}: give a "
             "data set for more"
         )
-    pictures = shipping_module("sklearn.datasets", "scikit-learn").load_sample_images().images
+    from sklearn.datasets import load_sample_images
+
+    pictures = load_sample_images().images
     side = _SIDE * _BLOCK
     crops = []
     for picture, places in zip(pictures, _PLACES, strict=True):

@@ -1,4 +1,4 @@
-"""``jopeq attack``: how much of a client's images the server could see."""
+"""``jopeq-lab attack``: how much of a client's images the server could see."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from jopeq.cli.options import SMALL_MODELS, AsJson, build_scheme, given_options, takes_scheme
+from jopeq.cli.options import AsJson, Epsilon, Parameter, Rate, read_values
 from jopeq.cli.output import (
-    LiveBar,
     epsilon_text,
     explain_errors,
-    load_with_bar,
     make_console,
     make_table,
-    needs_experiments,
     print_json,
     print_table,
 )
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
+from jopeq_lab.cli.bars import LiveBar, load_with_bar
+from jopeq_lab.cli.settings import SMALL_MODELS, build_scheme
 
 if TYPE_CHECKING:
     import torch
@@ -42,15 +41,17 @@ _LONGEST_SAID = 400  # characters of an error that the user's own code raised
 _PHOTOS = "photos"
 
 
-@takes_scheme
 def attack(
-    context: typer.Context,
     model: Annotated[
-        str, typer.Option(help="lenet, another name of 'jopeq train', or package.module:factory")
+        str,
+        typer.Option(help="lenet, another name of 'jopeq-lab train', or package.module:factory"),
     ] = "lenet",
     scheme: Annotated[
         str | None, typer.Option(help=f"one of {', '.join(SCHEMES)}; without it, four are compared")
     ] = None,
+    epsilon: Epsilon = None,
+    rate: Rate = None,
+    parameter: Parameter = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,14 +80,14 @@ def attack(
     as_json: AsJson = False,
 ) -> None:
     """Reconstruct images from gradients, raw and coded: a table, and a picture of the results."""
-    with needs_experiments():
-        import torch
+    import torch
 
-        from jopeq_lab.attacks.attack import EVALUATIONS, AttackConfig
-        from jopeq_lab.attacks.compare import compare
-        from jopeq_lab.attacks.picture import Row, save_grid
-        from jopeq_lab.training.config import check_device
-    schemes = _schemes(scheme, given_options(context))
+    from jopeq_lab.attacks.attack import EVALUATIONS, AttackConfig
+    from jopeq_lab.attacks.compare import compare
+    from jopeq_lab.attacks.picture import Row, save_grid
+    from jopeq_lab.training.config import check_device
+
+    schemes = _schemes(scheme, read_values(parameter, epsilon=epsilon, rate=rate))
     chosen = list(dict.fromkeys(method or ("label", "adaptive")))
     if threads is not None or model in SMALL_MODELS:
         torch.set_num_threads(threads or 1)
@@ -132,16 +133,16 @@ def attack(
 def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme]:
     if name is None:
         if given:
-            raise typer.BadParameter(f"{', '.join(f'--{key}' for key in given)} needs --scheme")
+            raise typer.BadParameter(f"{', '.join(given)} needs --scheme")
+        private = {"epsilon": 3.0, "rate": 8.0}
         return {
-            "raw": build_scheme("none"),
-            "sdq, R=8": build_scheme("sdq", rate=8.0),
-            "jopeq, ε=3, R=8": build_scheme("jopeq", epsilon=3.0, rate=8.0),
-            "response, ε=3, R=8": build_scheme("response", epsilon=3.0, rate=8.0),
+            "raw": build_scheme("none", {}),
+            "sdq, R=8": build_scheme("sdq", {"rate": 8.0}),
+            "jopeq, ε=3, R=8": build_scheme("jopeq", private),
+            "response, ε=3, R=8": build_scheme("response", private),
         }
-    built, raw = build_scheme(name, **given), build_scheme("none")
-    others = given.pop("parameter", [])
-    label = ", ".join([name, *(f"{key}={value}" for key, value in given.items()), *others])
+    built, raw = build_scheme(name, given), build_scheme("none", {})
+    label = ", ".join([name, *(f"{key}={value}" for key, value in given.items())])
     return {"raw": raw} if built == raw else {"raw": raw, label: built}
 
 

@@ -1,4 +1,4 @@
-"""``jopeq demo``: ten hospitals, one model, ε for every patient, in about a minute."""
+"""``jopeq-lab demo``: ten hospitals, one model, ε for every patient, in about a minute."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from jopeq.cli.output import (
     explain_errors,
     make_console,
     make_table,
-    needs_experiments,
     print_table,
-    runs_bar,
 )
+from jopeq_lab.cli.bars import runs_bar
 
 if TYPE_CHECKING:
     from jopeq_lab.training.simulation import Result
@@ -27,8 +26,8 @@ def demo(
     rounds: Annotated[int | None, typer.Option(help="fewer or more rounds", min=1)] = None,
 ) -> None:
     """Train ten hospitals on real patients and digits in every way: two tables and a figure."""
-    with needs_experiments():
-        from jopeq_lab import demo as shown
+    from jopeq_lab import demo as shown
+
     console, jobs = make_console(), shown.all_jobs(rounds)
     found: dict[tuple[str, str, float], list[Result]] = {}
     with explain_errors(f"--out {out}"), runs_bar(console) as progress:
@@ -51,7 +50,7 @@ def demo(
         "all noise in each: a hospital adds as much noise as all together need.\n"
         "one alone: a hospital trains on its own patients.\n"
         "Sphere: each patient reports once, to anybody.\n"
-        "RecordSum: the patient trusts the own hospital, and the server sees only totals.\n"
+        "RecordSum: a patient trusts their own hospital, and the server sees only totals.\n"
         f"ε is of all rounds together, δ = {cancer.delta:g} and {digits.delta:g}; Sphere needs no "
         "δ.\nEach row's clip and learning rate are chosen on training records held out.",
         highlight=False,

@@ -1,4 +1,4 @@
-"""``jopeq explore``: a page that shows what settings cost and protect."""
+"""``jopeq-lab explore``: a page that shows what settings cost and protect."""
 
 from __future__ import annotations
 

@@ -1,47 +1,30 @@
-"""``jopeq train``: federated training with real payloads."""
+"""``jopeq-lab train``: federated training with real payloads."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jopeq.cli.options import (
-    SCHEME_OPTIONS,
-    SMALL_MODELS,
-    AsJson,
-    build,
-    build_any,
-    build_scheme,
-    given_options,
-    in_groups,
-    takes_scheme,
-    was_given,
-    with_usual,
-)
+from jopeq.cli.options import AsJson, build, build_any, read_values
 from jopeq.cli.output import (
-    LiveBar,
     epsilon_text,
     explain_errors,
-    load_with_bar,
     make_console,
     make_table,
     print_json,
     print_table,
     scheme_text,
-    with_flags,
 )
 from jopeq.privacy.guarantee import count_of
 from jopeq.registry import SCHEMES
-from jopeq.registry import scheme as make_scheme
 from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.secure_sum import SecureSum
-from jopeq_lab.cli.run_file import read_run_file, settings_of
+from jopeq_lab.cli.bars import LiveBar, load_with_bar
+from jopeq_lab.cli.settings import SMALL_MODELS, Settings, build_scheme, read_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,145 +34,103 @@ if TYPE_CHECKING:
     from jopeq_lab.training.metrics import RoundMetrics
     from jopeq_lab.training.simulation import Result
 
-_OF_RUNS = ("config", "seed", "seeds", "out", "resume", "tensorboard", "as_json")
-_OF_HOSPITALS = ("hospitals", "rounds")  # the scheme has them
 _ROUNDS, _BATCH, _CLIP = 60, 8192, 1.0  # of hospitals unless given; batch: records of a round
+_COHORT = 1 << 16  # one of as many may collude: one of any smaller cohort too
+_DATA = "mnist5k"
 
 
-@in_groups(
-    {
-        "Data and model": ("data", "data_dir", "model"),
-        "Scheme": ("scheme", *SCHEME_OPTIONS, "spread", "clip"),
-        "People": ("people", "participations", "features", "center", "server_momentum"),
-        "Hospitals": ("hospitals", "baseline"),
-        "Clients": ("clients", "participation", "dirichlet"),
-        "Training": (
-            *("rounds", "local_steps", "batch_size", "lr", "momentum", "schedule", "server_lr"),
-        ),
-        "Machine": ("device", "threads"),
-        "Runs": ("config", "seed", "seeds", "out", "resume", "tensorboard"),
-    }
-)
-@takes_scheme
 def train(
-    context: typer.Context,
+    run_file: Annotated[
+        Path | None, typer.Argument(help="a TOML file of settings; options win over it")
+    ] = None,
     data: Annotated[
-        str, typer.Option(help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10, FILE.npz")
-    ] = ("mnist5k"),
-    data_dir: Annotated[Path | None, typer.Option(help="folder of the data set's files")] = None,
-    model: Annotated[
-        str,
-        typer.Option(help="linear, mlp, cnn, tanh-cnn, cifar-cnn, lenet or package.module:factory"),
-    ] = "linear",
-    scheme: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--scheme",
-            help=f"one of {', '.join(SCHEMES)}; with --people also sum or central; with "
-            "--hospitals records",
+            help="digits, mnist5k, cancer, mnist, fashion-mnist, cifar10 or FILE.npz; mnist5k "
+            "unless given"
         ),
-    ] = "none",
-    spread: Annotated[str | None, typer.Option(help="a number, or auto")] = None,
-    clip: Annotated[float | None, typer.Option(help="a public bound; of records 1")] = None,
-    clients: Annotated[int, typer.Option(help="K")] = 10,
-    people: Annotated[
-        int | None,
-        typer.Option(help="N people in place of clients: ε is a person's, in all", min=1),
     ] = None,
-    participations: Annotated[int, typer.Option(help="rounds of a person, at most")] = 1,
-    hospitals: Annotated[
-        int | None,
-        typer.Option(help="hospitals in place of clients: ε is a patient's, in all", min=3),
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="of hospitals: none, central, local or alone")
-    ] = None,
-    features: Annotated[str | None, typer.Option(help="public: hog, pixels, table or rows")] = None,
-    center: Annotated[float, typer.Option(help="fraction of people for the features' mean")] = 0.0,
-    server_momentum: Annotated[
-        float, typer.Option(help="of people's or hospitals' server; with --hospitals 0.9")
-    ] = 0.0,
-    rounds: Annotated[int, typer.Option(help="T; with --people 32, with --hospitals 60")] = 100,
-    local_steps: Annotated[
-        int, typer.Option(help="τ, steps of each client in a round; with --people 1 unless given")
-    ] = 100,
-    batch_size: Annotated[int, typer.Option(help="samples of a step")] = 16,
-    lr: Annotated[float, typer.Option(help="learning rate of the clients")] = 0.1,
-    momentum: Annotated[float, typer.Option(help="of the clients, from 0 in each round")] = 0.5,
-    schedule: Annotated[
-        str, typer.Option(help="of the clients' lr: constant or client-plateau")
-    ] = "constant",
-    participation: Annotated[float, typer.Option(help="fraction of clients in a round")] = 1.0,
-    server_lr: Annotated[
-        float, typer.Option(help="learning rate of the server; with --hospitals 32")
-    ] = 1.0,
-    dirichlet: Annotated[
-        float | None,
-        typer.Option(help="unequal parts with labels of their own: the smaller, the more unequal"),
-    ] = None,
-    config: Annotated[
-        Path | None,
+    model: Annotated[
+        str | None,
         typer.Option(
-            help="a TOML file of options and rarer settings; options given here win",
-            callback=read_run_file,
-            is_eager=True,
+            help="linear, mlp, cnn, tanh-cnn, cifar-cnn, lenet or package.module:factory; linear "
+            "unless given"
+        ),
+    ] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(
+            help=f"one of {', '.join(SCHEMES)}; with --people also sum or central; with "
+            "--hospitals records; none unless given",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="privacy asked for, of the unit that the scheme protects")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="bits per entry")] = None,
+    clip: Annotated[float | None, typer.Option(help="public bound of an update or record")] = None,
+    clients: Annotated[int | None, typer.Option(help="10 unless given")] = None,
+    people: Annotated[
+        int | None, typer.Option(help="people instead of clients: ε of a person", min=1)
+    ] = None,
+    hospitals: Annotated[
+        int | None, typer.Option(help="hospitals instead of clients: ε of a patient", min=3)
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="100; with --people 32, with --hospitals 60")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", "-s", help="any other setting or parameter of the scheme, NAME=VALUE; repeat"
         ),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="one run for each seed given")] = None,
-    seeds: Annotated[int, typer.Option(help="run seeds 0 to n-1, if no --seed", min=1)] = 1,
-    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
-    threads: Annotated[
-        int | None,
-        typer.Option(help="of PyTorch; 1 for linear, mlp and lenet, else PyTorch's own number"),
+    seeds: Annotated[
+        int | None, typer.Option(help="run seeds 0 to n-1, if no --seed", min=1)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for results and checkpoint")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="go on with the run in --out, options as they were")
+        bool, typer.Option("--resume", help="go on with the run in --out, settings as they were")
     ] = False,
-    tensorboard: Annotated[Path | None, typer.Option(help="folder for TensorBoard")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model over clients whose updates are compressed and made private on the way.
 
-    jopeq train --people 50000 --scheme sphere --epsilon 4 --clip 0.1 --out runs/people
+    jopeq-lab train --people 50000 --scheme sphere --epsilon 4 --clip 0.1 --out runs/people
 
-    jopeq train --model cnn --scheme response --epsilon 4 --rate 2 --out runs/cnn
+    jopeq-lab train --model cnn --scheme response --epsilon 4 --rate 2 -s lr=0.2 --out runs/cnn
 
-    jopeq train --hospitals 10 --scheme records --epsilon 1 --data digits --features hog
+    jopeq-lab train --hospitals 10 --scheme records --epsilon 1 --data digits -s features=hog
 
-    jopeq train --config run.toml --seeds 3 --out runs/cnn --resume
+    jopeq-lab train run.toml --seeds 3 --out runs/cnn --resume
 
-    Keys of run.toml are these options and all other settings of a run: docs/commands.md.
+    All settings of -s and of run.toml: docs/commands.md.
     """
-    with explain_errors():
-        from jopeq_lab.training.config import HospitalsConfig, PeopleConfig, TrainConfig
-    kind: type[RunConfig] = TrainConfig if people is None else PeopleConfig
-    if hospitals is not None or scheme == RecordSum.name:
-        kind = HospitalsConfig
-    given = _find_given(context)
-    _refuse_unread(given, kind)
-    options = {name: value for name, value in given.items() if name in _names(kind)}
+    given = read_values(
+        setting, "-s", data=data, model=model, scheme=scheme, epsilon=epsilon, rate=rate,
+        clip=clip, clients=clients, people=people, hospitals=hospitals, rounds=rounds,
+        seed=seed or None, seeds=seeds, out=None if out is None else str(out),
+    )  # fmt: skip
+    found = Settings({**read_file(run_file), **given})
+    data, data_dir = found.values.get("data", _DATA), found.values.get("data_dir")
     dataset = None
-    if kind is HospitalsConfig:
+    options = {"data": _DATA, **found.of_run}
+    if found.of_hospitals:
         with explain_errors():
-            dataset = load_with_bar(data, str(data_dir) if data_dir else None, show=not as_json)
-        options["scheme"] = _records(context, given, dataset)
+            dataset = load_with_bar(data, data_dir, show=not as_json)
+        options["scheme"] = _records(found, dataset)
     else:
-        options["scheme"] = _scheme(context)
-    options["data"] = data
-    if data_dir is not None:
-        options["data_dir"] = str(data_dir)
-    if "spread" in options:
-        options["spread"] = _number_or(options["spread"], "auto", "--spread")
-    if kind is not PeopleConfig and model in SMALL_MODELS:
+        options["scheme"] = _scheme(found)
+    if "people" not in options and options.get("model", "linear") in SMALL_MODELS:
         options.setdefault("threads", 1)
-    chosen = list(dict.fromkeys(seed)) if seed else list(range(seeds))
     with explain_errors():
-        configs = [kind(**options, seed=one) for one in chosen]
+        configs = [found.kind(**options, seed=one) for one in found.seeds]
+    place = found.values.get("out")
     try:
-        results = _run(configs, context, dataset)
+        results = _run(configs, found, dataset, resume=resume, show=not as_json)
     except KeyboardInterrupt:
-        kept = "nothing was kept: --out DIR keeps runs" if out is None else "--resume goes on"
+        kept = "nothing was kept: --out DIR keeps runs" if place is None else "--resume goes on"
         typer.echo(f"stopped; {kept}", err=True)
         raise typer.Exit(code=130) from None
     if as_json:
@@ -200,95 +141,46 @@ def train(
         raise typer.Exit(code=1)
 
 
-def _find_given(context: typer.Context) -> dict[str, Any]:
-    """Options and keys of the run's file that the user gave."""
-    options = {name: v for name, v in context.params.items() if was_given(context, name)}
-    options |= settings_of(context)
-    if (alpha := options.pop("dirichlet", None)) is not None:
-        options |= {"partition": "dirichlet", "alpha": alpha}
-    return options
-
-
-def _names(kind: type[RunConfig]) -> set[str]:
-    return {field.name for field in fields(kind) if field.init} - {"seed"}
-
-
-def _refuse_unread(given: Mapping[str, Any], kind: type[RunConfig]) -> None:
-    """Refuse options and keys that were given although nothing would read them."""
-    needs = {
-        **dict.fromkeys(
-            ("plateau_factor", "plateau_patience"),
-            ("schedule client-plateau", given.get("schedule") == "client-plateau"),
-        ),
-        "alpha": ("partition dirichlet", given.get("partition") == "dirichlet"),
-        "seeds": ("runs without --seed", not given.get("seed")),
-        "checkpoint_every": ("runs with --out", given.get("out") is not None),
-    }
-    from jopeq_lab.training.config import HospitalsConfig, PeopleConfig, TrainConfig
-
-    kinds = {
-        "with --people": {*_names(PeopleConfig)},
-        "with --hospitals": {*_names(HospitalsConfig), *_OF_HOSPITALS},
-        "without --people and --hospitals": {*_names(TrainConfig)},
-    }
-    order = (PeopleConfig, HospitalsConfig, TrainConfig)
-    read = {*list(kinds.values())[order.index(kind)], *_OF_RUNS, *SCHEME_OPTIONS, "clip"}
-    for name in given:
-        words, holds = needs.get(name, ("", True))
-        if name not in read:
-            readers = [said for said, names in kinds.items() if name in names]
-            words, holds = f"runs {' or '.join(readers)}", False
-        if not holds:
-            raise typer.BadParameter(with_flags(f"{name} would not be read: it is for {words}"))
-
-
-def _scheme(context: typer.Context) -> Any:
-    """What the options describe: a scheme, or for people also a sum or central noise."""
-    name, given = context.params["scheme"], given_options(context)
-    clip, is_people = context.params["clip"], context.params["people"] is not None
-    is_whole = is_people or (name in SCHEMES and SCHEMES[name].is_whole)
-    if is_whole and clip is not None:  # they cannot be built without their clip
-        given["clip"] = clip
+def _scheme(found: Settings) -> Any:
+    """The scheme of the settings, or for people also a sum or central noise."""
+    name, is_people = found.scheme, "people" in found.values
     if is_people and name == "central":
         from jopeq_lab.training.cohorts import Central
 
-        return build(Central, name, **given)
-    if is_people and name == SecureSum.name:  # a cohort sets both anew, in proportion
-        return build(partial(make_scheme, name, clients=2, threshold=2), name, **given)
-    return build_scheme(name, **given)
+        return build(Central, name, found.of_scheme)
+    if is_people and name == SecureSum.name:  # a cohort takes these in proportion to its size
+        usual = {"clients": _COHORT, "threshold": _COHORT}
+        return build_any(name, {**usual, **found.of_scheme})
+    return build_scheme(name, found.of_scheme)
 
 
-def _records(context: typer.Context, given: Mapping[str, Any], dataset: Dataset) -> RecordSum:
+def _records(found: Settings, dataset: Dataset) -> RecordSum:
     """The scheme of hospitals: what the user did not give follows from the data."""
-    hospitals, name = context.params["hospitals"], context.params["scheme"]
-    if hospitals is None or name != RecordSum.name:
-        raise typer.BadParameter(
-            f"--hospitals and --scheme {RecordSum.name} belong together, got --hospitals "
-            f"{hospitals} and --scheme {name}: give both"
-        )
-    samples, test = len(dataset.train_labels), given.get("test")
+    hospitals = found.values["hospitals"]
+    samples, test = len(dataset.train_labels), found.values.get("test")
     if test is not None:
         samples += len(dataset.test_labels) - test
-    samples -= given.get("validation", 0)
-    clip = context.params["clip"]
+    samples -= found.values.get("validation", 0)
     usual = {
-        "clip": _CLIP if clip is None else clip,
+        "clip": _CLIP,
         "records": max(1, samples),
         "sampling": float(f"{min(1.0, _BATCH / max(1, samples)):.2g}"),
-        "rounds": given.get("rounds", _ROUNDS),
+        "rounds": _ROUNDS,
         "threshold": max(3, -(-hospitals // 2)),
     }
-    made = with_usual(given_options(context), usual)
-    built: RecordSum = build_any(name, clients=hospitals, **made)
+    built: RecordSum = build_any(found.scheme, {**usual, **found.of_scheme, "clients": hospitals})
     return built
 
 
 def _run(
-    configs: Sequence[RunConfig], context: typer.Context, dataset: Dataset | None
+    configs: Sequence[RunConfig],
+    found: Settings,
+    dataset: Dataset | None,
+    *,
+    resume: bool,
+    show: bool,
 ) -> list[Result]:
     """Train a run for each configuration."""
-    out, show = context.params["out"], not context.params["as_json"]
-    resume = context.params["resume"]
     with explain_errors():
         from jopeq_lab.training import simulation
 
@@ -297,7 +189,7 @@ def _run(
                 place if place is None or len(configs) == 1 else Path(place, f"seed-{config.seed}")
                 for config in configs
             ]
-            for place in (out, context.params["tensorboard"])
+            for place in (found.values.get("out"), found.values.get("tensorboard"))
         )
         for folder in folders:  # all of them, before any is trained
             simulation.check_out(folder, resume=resume)
@@ -324,15 +216,6 @@ def _run(
                 )
             )
     return results
-
-
-def _number_or(text: str | None, word: str, option: str) -> float | str | None:
-    if text is None or text == word:
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{option} must be a number or {word!r}, got {text!r}") from None
 
 
 # The tables, one for each kind of run

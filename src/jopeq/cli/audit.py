@@ -16,11 +16,12 @@ from jopeq.analysis.record_audit import RecordAudit
 from jopeq.analysis.sum_audit import SumAudit
 from jopeq.cli.options import (
     AsJson,
+    Epsilon,
+    Parameter,
+    Rate,
     build_any,
-    given_options,
-    takes_scheme,
+    read_values,
     was_given,
-    with_usual,
 )
 from jopeq.cli.output import epsilon_text, explain_errors, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
@@ -32,7 +33,6 @@ _RECORDS = {
 }  # fmt: skip
 
 
-@takes_scheme
 def audit(
     context: typer.Context,
     settings: Annotated[
@@ -45,6 +45,9 @@ def audit(
     scheme: Annotated[
         str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sum, records")
     ] = "jopeq",
+    epsilon: Epsilon = None,
+    rate: Rate = None,
+    parameter: Parameter = None,
     draws: Annotated[int, typer.Option(help="runs of the real sampler", min=1000)] = 200_000,
     confidence: Annotated[float, typer.Option(help="of the attack's bound")] = 0.95,
     as_json: AsJson = False,
@@ -61,8 +64,8 @@ def audit(
         return
     if settings:
         raise typer.BadParameter(f"{settings[0]} would not be read: it belongs to --flower-localdp")
-    given = given_options(context)
-    built = build_any(scheme, **with_usual(given, _RECORDS if scheme == RecordSum.name else {}))
+    given = read_values(parameter, epsilon=epsilon, rate=rate)
+    built = build_any(scheme, {**_RECORDS, **given} if scheme == RecordSum.name else given)
     with explain_errors():
         report: Audit | SumAudit | RecordAudit = run_audit(
             built, draws=draws, confidence=confidence

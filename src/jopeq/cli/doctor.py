@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pkgutil
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -55,7 +56,7 @@ def doctor(
     if model is None:
         raise typer.BadParameter("name a model, or give --warmup")
     with explain_errors("", OSError, TypeError):
-        state, frozen = state_of(model), frozen_of(model)
+        state, frozen = state_of(model)
         sent = {name: value for name, value in state.items() if name not in frozen}
         for text in propose_sum(state, frozen, epsilon, clients, rounds):
             print_text(f"- {text}")
@@ -168,29 +169,25 @@ def propose_sum(
         )
 
 
-def frozen_of(model: str) -> tuple[str, ...]:
-    """Names of the tensors that a module does not train; a file does not tell."""
-    if Path(model).suffix in _KINDS or ":" not in model:
-        return ()
-    from jopeq_lab.training.models import build
-
-    return find_frozen(build(model, (1, 28, 28), classes=10, seed=0))
-
-
-def state_of(model: str) -> Mapping[str, Any]:
-    """The state in a file, or of the module that a function makes."""
+def state_of(model: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The state in a file or of a module, and the names that the module does not train."""
     path = Path(model)
     if path.suffix in _KINDS:
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {model}")
-        return _from_file(path)
+        return _from_file(path), ()  # a file does not tell what trains
     if ":" not in model:
         raise ValueError(
             f"model must be a file ({', '.join(_KINDS)}) or package.module:function, got {model!r}"
         )
-    from jopeq_lab.training.models import build
-
-    return dict(build(model, (1, 28, 28), classes=10, seed=0).state_dict())
+    try:
+        made = pkgutil.resolve_name(model)()
+        return dict(made.state_dict()), find_frozen(made)
+    except Exception as error:
+        raise ValueError(
+            f"model {model!r} cannot be made ({type(error).__name__}: {error}): name a function "
+            "that needs no arguments and returns an nn.Module, in a folder on PYTHONPATH"
+        ) from error
 
 
 def _from_file(path: Path) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What the commands share: console, tables, ε, JSON, progress bars, and errors for the user."""
+"""What the commands share: console, tables, ε, JSON, and errors for the user."""
 
 from __future__ import annotations
 
@@ -9,31 +9,17 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import typer
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 
 from jopeq.errors import JoPEQError
 from jopeq.privacy.guarantee import digits_up, places_up
-
-if TYPE_CHECKING:
-    from jopeq_lab.training.data import Dataset
 
 _WIDTH = 80
 _NO_LIMIT = 10_000
@@ -123,51 +109,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def runs_bar(console: Console) -> Progress:
-    """The bar of many runs: the last run, how many are done, and the time."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=console)
-
-
-def _passing_bar(*columns: ProgressColumn, show: bool) -> Progress:
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not show)
-
-
-class LiveBar:
-    """The bar of one run with its latest figures; on standard error, removed at the end."""
-
-    def __init__(self, description: str, total: int, *, show: bool) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        figures = TextColumn("{task.fields[figures]}")
-        self._progress = _passing_bar(*columns, TimeRemainingColumn(), figures, show=show)
-        self._task = self._progress.add_task(description, total=total, figures="")
-
-    def __enter__(self) -> LiveBar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def move(self, done: int, figures: str, description: str | None = None) -> None:
-        """Show how much is done; ``description`` replaces the one shown."""
-        self._progress.update(self._task, completed=done, figures=figures, description=description)
-
-
-def load_with_bar(name: str, data_dir: str | None, *, show: bool = True) -> Dataset:
-    """``jopeq_lab.training.data.load``, showing downloads on standard error."""
-    from jopeq_lab.training.data import load
-
-    columns = (TextColumn(f"downloading {name}"), BarColumn(), DownloadColumn())
-    with _passing_bar(*columns, TransferSpeedColumn(), show=show) as bar:
-        task = bar.add_task("", visible=False)
-
-        def update(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total, visible=True)
-
-        return load(name, data_dir, progress=update)
-
-
 @contextmanager
 def explain_errors(out: str = "", *others: type[Exception]) -> Iterator[None]:
     """Errors within end the command with a message instead of a traceback.
@@ -193,17 +134,6 @@ def with_flags(message: str) -> str:
     context = click.get_current_context(silent=True)
     if context is None:
         return message
-    if "data_dir" in context.params:  # named amid sentences
-        message = message.replace(" data_dir", " --data-dir")
     name, space, rest = message.partition(" ")
     options = {option.name: option.opts[0] for option in context.command.params}
     return f"{options.get(name, name)}{space}{rest}"
-
-
-@contextmanager
-def needs_experiments() -> Iterator[None]:
-    """Imports within end the command with the extra to install, where a package is missing."""
-    try:
-        yield
-    except ImportError as error:
-        raise typer.BadParameter(f"{error}: pip install 'jopeq[experiments]'") from error

@@ -98,7 +98,8 @@ class Heads:
             penalty[group, group] += steps.T @ steps
         raised = RIDGE * noise * math.sqrt(self.size)
         inverse = np.linalg.inv(make_positive(gram) + raised * penalty)
-        sent = {"weights": np.zeros((self.size, self.outputs)), "centre": centre}
+        weights: Array = np.zeros((self.size, self.outputs))
+        sent = {"weights": weights, "centre": centre}
         return State(1, sent, {"inverse": inverse, "records": np.array(count)})
 
     def estimate(self, state: State) -> Estimate:

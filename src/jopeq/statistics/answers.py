@@ -117,7 +117,7 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
         except ImportError as error:
-            raise ImportError("plot needs Matplotlib: pip install 'jopeq[experiments]'") from error
+            raise ImportError("plot needs Matplotlib: pip install 'jopeq[plots]'") from error
         drawn = [
             (answer, question)
             for answers in self.values()

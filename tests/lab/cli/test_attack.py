@@ -1,4 +1,4 @@
-"""``jopeq attack``: what it prints and draws, and what it refuses before any work is done."""
+"""``jopeq-lab attack``: what it prints and draws, and what it refuses before any work is done."""
 
 import json
 import sys
@@ -30,11 +30,11 @@ def frozen(input_shape, classes):
 
 
 @pytest.fixture
-def run(monkeypatch, jopeq_command):
+def run(monkeypatch, lab_command):
     module = types.ModuleType("my_models")
     module.dense, module.frozen = dense, frozen
     monkeypatch.setitem(sys.modules, "my_models", module)
-    return lambda *words: jopeq_command("attack", *words)
+    return lambda *words: lab_command("attack", *words)
 
 
 def test_one_command_attacks_a_scheme_and_draws_it(run, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""``jopeq demo``."""
+"""``jopeq-lab demo``."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -11,7 +11,7 @@ from jopeq_lab.training import data
 pytest.importorskip("mlxtend")
 
 
-def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
+def test_the_demo_trains_prints_and_draws(lab_command, tmp_path, monkeypatch):
     monkeypatch.setattr(demo.os, "cpu_count", lambda: 1)  # in this process
     monkeypatch.setattr(demo.kernels, "use", lambda mode: None)
     monkeypatch.setattr(data, "load", lru_cache(data.load))
@@ -21,7 +21,7 @@ def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
     monkeypatch.setattr(
         demo, "save_demo", lambda all_, path: found.update(all_) or save(all_, path)
     )
-    result = jopeq_command("demo", "--out", out, "--rounds", 2)
+    result = lab_command("demo", "--out", out, "--rounds", 2)
     assert result.exit_code == 0, result.output
     assert (out / "demo.png").stat().st_size > 10_000
     lines = [line.rstrip() for line in result.stdout.splitlines()]
@@ -43,8 +43,8 @@ def test_the_demo_trains_prints_and_draws(jopeq_command, tmp_path, monkeypatch):
     assert epsilons["response"] <= 4.0
 
 
-def test_a_folder_that_cannot_be_is_named_before_the_work(jopeq_command, tmp_path):
+def test_a_folder_that_cannot_be_is_named_before_the_work(lab_command, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    result = jopeq_command("demo", "--out", tmp_path / "file" / "demo")
+    result = lab_command("demo", "--out", tmp_path / "file" / "demo")
     assert result.exit_code == 2, result.output
     assert "cannot be written" in result.output

@@ -1,4 +1,4 @@
-"""``jopeq explore``, and the lines that its page gives to copy."""
+"""``jopeq-lab explore``, and the lines that its page gives to copy."""
 
 import shlex
 from pathlib import Path
