@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +13,6 @@ from jopeq.cli.output import explain_errors, print_json
 from jopeq.models import Model, parse_column
 from jopeq.models.model import MODELS
 
-Kind = StrEnum("Kind", list(MODELS))
-
 
 def fit(
     files: Annotated[
@@ -24,7 +21,7 @@ def fit(
     outcome: Annotated[str, typer.Option(help="the column that is explained")],
     records: Annotated[int, typer.Option(help="public estimate of all records")],
     epsilon: Annotated[float, typer.Option(help="ε of one record, for the whole fit")],
-    model: Annotated[Kind, typer.Option(help="what is fitted")] = Kind("logistic"),
+    model: Annotated[str, typer.Option(help=f"one of {', '.join(MODELS)}")] = "logistic",
     number: Annotated[
         list[str] | None, typer.Option(help="'COLUMN LOWER UPPER', such as 'age 18 100'; repeated")
     ] = None,
@@ -73,7 +70,7 @@ def fit(
         if columns is not None:
             lines += [one for one in columns.read_text().splitlines() if one.strip()]
         made = _build(
-            MODELS[model],
+            model,
             outcome,
             tuple(map(parse_column, lines)),
             **{name: value for name, value in given.items() if value is not None},
@@ -101,11 +98,13 @@ def fit(
         typer.echo(str(found))
 
 
-def _build(kind: type[Model], outcome: str, columns: Any, **terms: Any) -> Model:
+def _build(word: str, outcome: str, columns: Any, **terms: Any) -> Model:
+    if word not in MODELS:
+        raise ValueError(f"model must be one of {', '.join(MODELS)}, got {word!r}")
     try:
-        return kind(outcome, columns, **terms)
+        return MODELS[word](outcome, columns, **terms)
     except TypeError as error:  # an option of another kind of model
-        raise ValueError(f"model {kind.word!r}: {error}") from error
+        raise ValueError(f"model {word!r} takes no such option: {error}") from error
 
 
 def _value(word: str) -> Any:

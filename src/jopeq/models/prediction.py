@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -96,10 +97,9 @@ class Heads:
         for group in self.groups:
             steps = np.diff(np.eye(group.stop - group.start), axis=0)
             penalty[group, group] += steps.T @ steps
-        raised = RIDGE * noise * math.sqrt(self.size)
-        inverse = np.linalg.inv(make_positive(gram) + raised * penalty)
-        weights: Array = np.zeros((self.size, self.outputs))
-        sent = {"weights": weights, "centre": centre}
+        raised = make_positive(gram) + RIDGE * noise * math.sqrt(self.size) * penalty
+        inverse: Any = np.linalg.inv(raised)
+        sent = {"weights": np.zeros((self.size, self.outputs)), "centre": centre}
         return State(1, sent, {"inverse": inverse, "records": np.array(count)})
 
     def estimate(self, state: State) -> Estimate:
