@@ -4,7 +4,7 @@
     python benchmarks/fits.py shares              # 50 fits through real shares
     python benchmarks/fits.py mnist               # needs the MNIST files, see --data
     python benchmarks/fits.py tables --site DIR   # needs the tables of other packages
-    python benchmarks/fits.py sizes --site DIR    # four hospitals of unequal sizes
+    python benchmarks/fits.py sizes               # four hospitals of unequal sizes
     python benchmarks/fits.py seconds             # one fit of 60,000 × 521, and one hospital's part
 
 Every run appends lines to results/fits.jsonl. DIR holds the unpacked packages lifelines,
@@ -17,9 +17,10 @@ of all hospitals together.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
-import math
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ TERMS = {"epsilon": 1.0, "delta": 1e-5, "clients": 10, "threshold": 6}
 
 
 def report(**figures):
-    line = json.dumps(figures)
+    line = json.dumps(figures, ensure_ascii=False)
     print(line, flush=True)
     with RESULTS.open("a") as file:
         file.write(line + "\n")
@@ -66,9 +67,8 @@ def make_table(rng, count, columns, kind, share, effect=0.7):
         low, high = -30.0, 30.0
         for _ in range(60):
             constant = (low + high) / 2
-            low, high = (
-                (constant, high) if sigmoid(constant + explained).mean() < share else (low, constant)
-            )
+            is_few = sigmoid(constant + explained).mean() < share
+            low, high = (constant, high) if is_few else (low, constant)
     truth = np.append(constant, slopes)
     table = {f"x{i}": x[:, i] for i in range(columns - 1)}
     table["level"] = x[:, -1].astype(int)
@@ -160,7 +160,7 @@ def poisson_study(fits, fit, first_seed):
         table["y"] = rng.poisson(table["years"] * np.exp(logit - 0.5))
         return table, truth - np.array([0.5, 0, 0, 0, 0])
 
-    terms = {**TERMS, "records": 4000, "most": 25, "exposure": "years", "most_exposure": 5}
+    terms = {**TERMS, "records": 4000, "most": 8, "exposure": "years", "most_exposure": 5}
     model = Poisson("y", columns_of(4), **terms)
     study("Poisson, 4,000 patients", lambda: model, draw, fits, fit, first_seed)
 
@@ -187,9 +187,7 @@ def run_shares(options):
 
 
 def idx(path):
-    import gzip
-
-    read = gzip.open(path, "rb").read()
+    read = gzip.decompress(path.read_bytes())
     axes = read[3]
     shape = [int.from_bytes(read[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes)]
     return np.frombuffer(read, np.uint8, offset=4 + 4 * axes).reshape(shape)
@@ -198,6 +196,7 @@ def idx(path):
 def hog_digits(folder):
     """Rows of MNIST's public features, and digits: of 60,000 and of 10,000 images."""
     import torch
+
     from jopeq_lab.training.features import features, finished
 
     for part in ("train", "t10k"):
@@ -362,9 +361,7 @@ def ebm_area(columns, train, test, epsilon, delta, seed):
                 found.append(np.array([str(word) for word in table[one.column]], dtype=object))
         return np.column_stack(found)
 
-    bounds = {
-        i: (one.lower, one.upper) for i, one in enumerate(columns) if isinstance(one, Number)
-    }
+    bounds = {i: (one.lower, one.upper) for i, one in enumerate(columns) if isinstance(one, Number)}
     kinds = ["continuous" if isinstance(one, Number) else "nominal" for one in columns]
     made = DPExplainableBoostingClassifier(
         random_state=seed,
@@ -408,9 +405,6 @@ def run_tables(options):
 
 
 def run_sizes(options):
-    table, columns = actg175(options.site)
-    sizes = np.cumsum([0, 600, 280, 120, 16])  # of 1,500, 700, 300 and 40, for these patients
-    _ = sizes
     rng = np.random.default_rng(options.seed)
     areas = {"unequal": [], "equal": []}
     draws, _, logit = make_table(rng, 12_540, 8, "plain", None)
@@ -427,7 +421,7 @@ def run_sizes(options):
     for seed in range(options.seed, options.seed + 10):
         order = np.random.default_rng(seed).permutation(2540)
         for name, ends in cuts.items():
-            parts = [take(draws, order[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+            parts = [take(draws, order[a:b]) for a, b in pairwise(ends)]
             fit = model.fit(parts)
             areas[name].append(area(fit.predict_proba(test)[:, 1], test["y"]))
     report(bench="sizes", **{name: round(float(np.mean(one)), 4) for name, one in areas.items()})

@@ -26,9 +26,7 @@ def records():
 
 def client_sum():
     ledger = Ledger(8.0, 1e-5)
-    ledger.charge(
-        jopeq.ClientSum(epsilon=8.0, clip=1.0, clients=5, threshold=4, rounds=6), 100
-    )
+    ledger.charge(jopeq.ClientSum(epsilon=8.0, clip=1.0, clients=5, threshold=4, rounds=6), 100)
     return ledger
 
 

@@ -68,7 +68,7 @@ def test_a_file_of_columns_and_other_models(run, tables, tmp_path):
         (["--outcome", "died", "--number", "age 18 100", "--most", "3"], "most"),
         (["--outcome", "died", "--number", "age 18 100", "--goal", "both"], "goal"),
         (["--outcome", "died", "--number", "sex 18 100"], "'sex'"),
-        (["--outcome", "died", "--columns", "nowhere.txt"], "nowhere"),
+        (["--outcome", "died", "--columns", "nowhere.txt"], "--columns"),
     ],
 )
 def test_wrong_words_print_no_fit(run, tables, words, told):

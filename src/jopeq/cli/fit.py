@@ -32,7 +32,10 @@ def fit(
         list[str] | None, typer.Option(help="'COLUMN LOWER UPPER count=16': a shape; repeated")
     ] = None,
     columns: Annotated[
-        Path | None, typer.Option(help="file with a line 'number age 18 100' for each column")
+        Path | None,
+        typer.Option(
+            help="file with a line 'number age 18 100' for each column", exists=True, dir_okay=False
+        ),
     ] = None,
     classes: Annotated[
         str | None, typer.Option(help="values of the outcome, as in '0 1'; by default these")

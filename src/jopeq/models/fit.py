@@ -97,7 +97,11 @@ class Fit(Mapping[str, Coefficient]):
         for output, values in enumerate(self._values.T.tolist()):
             label = "" if self.weights.shape[1] == 1 else f"{self.classes_[output]}: "
             for place, name in enumerate(self.model.design.names):
-                error = None if variances is None else variances[place] ** 0.5 * self._scale[place]
+                error = (
+                    None
+                    if variances is None
+                    else float(variances[place]) ** 0.5 * float(self._scale[place])
+                )
                 why, name = self.hidden[place], label + name
                 value, error = (None, None) if why else (values[place], error)
                 found[name] = Coefficient(name, value, error, why)
@@ -167,7 +171,7 @@ class Fit(Mapping[str, Coefficient]):
 
     def __str__(self) -> str:
         ratio = _RATIOS.get(self.model.word, "") if self.covariance is not None else ""
-        figures = (f"{name} {value:,.4g}" for name, value in self.figures.items())
+        figures = (f"{name} {_digits(value)}" for name, value in self.figures.items())
         lines = [f"{type(self.model).__name__} model of {self.model.outcome}: {', '.join(figures)}"]
         if len(self) <= 200:
             width = min(30, max(map(len, self)))
@@ -316,6 +320,10 @@ def _tell(one: Coefficient, width: int, ratio: str) -> str:
         chance = "<0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}"
         cells += [f"{one.error:.2g}", f"{low:.3g} to {high:.3g}", chance]
     return _line(one.name, width, *cells, *([f"{_power(one.value):.3g}"] if ratio else []))
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
 
 
 def _power(value: float) -> float:

@@ -189,13 +189,15 @@ class LeastSquares:
     """Linear regression from one sum of u uᵀ, u = (x, y/B)·B/√(B² + 1), y from −1 to 1.
 
     With θ = (−β, 1), Var = σ²·M⁻¹ + M⁻¹[(s²/2)(‖θ‖²I + θθᵀ)]M⁻¹, M the part of x. The constant's
-    entry in a row is ``constant``.
+    entry in a row is ``constant``, and y in its own unit spreads over ±``half``.
     """
 
     messages = 1
 
-    def __init__(self, size: int, length: float, constant: float, *, is_told: bool) -> None:
-        self.size, self.length, self.is_told = size, length, is_told
+    def __init__(
+        self, size: int, length: float, constant: float, half: float, *, is_told: bool
+    ) -> None:
+        self.size, self.length, self.half, self.is_told = size, length, half, is_told
         self._shrink = length / math.sqrt(length**2 + 1.0)
         self._constant = constant * self._shrink
 
@@ -243,6 +245,6 @@ class LeastSquares:
             figures={
                 "records": count,
                 "R²": min(max(1.0 - left / max(around, left), 0.0), 1.0),
-                "residual variance": left / count * (self.length / self._shrink) ** 2,
+                "residual variance": left / count * (self.half * self.length / self._shrink) ** 2,
             },
         )

@@ -321,8 +321,8 @@ class Model(ABC):
         if state.step != messages:
             raise ValueError(f"state is after {state.step} of {messages} sums: take part in all")
         made = list(shares or [1] * messages)
-        estimate = self.method.estimate(state)
-        return Fit(self, *estimate, epsilon=self.epsilon_after(made), messages=sum(made))
+        found = self.method.estimate(state)
+        return Fit(self, *found, epsilon=self.epsilon_after(made), messages=sum(made))
 
     def fit(self, tables: Sequence[Any]) -> Fit:
         """Fit to these hospitals' tables, all in this process, through real shares.
@@ -450,9 +450,12 @@ class Linear(Model):
     word: ClassVar[str] = "linear"
 
     def __post_init__(self) -> None:
-        if len(self.bounds) != 2 or self.messages not in (None, 1):
+        if len(self.bounds) != 2:
             raise ValueError(f"bounds must be the lowest and highest outcome, got {self.bounds!r}")
-        self._set(bounds=(self.scale.lower, self.scale.upper), messages=None)
+        self._set(bounds=(self.scale.lower, self.scale.upper))
+        if self.messages not in (None, 1):
+            raise ValueError(f"messages of Linear are 1, got {self.messages}")
+        self._set(messages=None)
         super().__post_init__()
 
     @property
@@ -467,7 +470,9 @@ class Linear(Model):
 
     def _method(self, design: Design, size: int) -> Method:
         constant = CONSTANT / LENGTH if design.has_features else 1.0 / design.length
-        return LeastSquares(size, design.length, constant, is_told=self.goal == "inference")
+        return LeastSquares(
+            size, design.length, constant, self.scale.half, is_told=self.goal == "inference"
+        )
 
     @property
     def outcome_keys(self) -> tuple[Key, ...]:
