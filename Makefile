@@ -48,7 +48,7 @@ quick: $(READY)
 FLOWER ?= 1.29.0 1.32.1 1.35.0 1.38.0 1.41.0
 test-flower:
 	mkdir -p build
-	grep -E '^(click|constriction|hypothesis|numpy|pytest|pytest-xdist|scikit-learn|scipy|typer)==' \
+	grep -E '^(click|hypothesis|numpy|pytest|pytest-xdist|scikit-learn|scipy|typer)==' \
 		constraints.txt > build/flower.txt
 	for version in $(FLOWER); do \
 		$(PYTHON) -m venv build/flower-$$version && \

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Chi2, Laplace, StudentT
+from torch.distributions import Chi2, Laplace
 
 from jopeq import noise as laws
 
@@ -22,9 +22,7 @@ Version = Callable[[Tensor], Tensor]
 
 def eager(scheme: Any) -> Version:
     """The version of a scheme."""
-    kinds = {"sdq": _quantized, "laplace+sdq": _quantized, "t+sdq": _quantized}
-    kinds |= {"jopeq": _quantized, "laplace": _noisy, "t": _noisy, "response": _response}
-    return kinds[scheme.name](scheme)
+    return _response(scheme) if scheme.name == "response" else _quantized(scheme)
 
 
 def _scaled(scheme: Any, update: Tensor) -> Tensor:
@@ -52,14 +50,8 @@ def _add_noise(law: Any, rows: Tensor) -> Tensor:
     if isinstance(law, laws.Laplace):
         return rows + Laplace(0.0, law.scale).sample(rows.shape)
     scale = math.sqrt(law.squared_scale)
-    if rows.shape[1] == 1:
-        return rows + StudentT(law.nu, 0.0, scale).sample(rows.shape)
     chi_square = Chi2(law.nu).sample((len(rows), 1))
     return rows + scale * torch.randn_like(rows) * (law.nu / chi_square).sqrt()
-
-
-def _noisy(scheme: Any) -> Version:
-    return lambda update: _add_noise(scheme.noise, _samples(scheme, update))
 
 
 def _quantized(scheme: Any) -> Version:
@@ -77,10 +69,9 @@ def _quantized(scheme: Any) -> Version:
         x = _samples(scheme, update)
         if scheme.noise is not None:
             x = _add_noise(scheme.noise, x)
-        nearest, basis = _NEAREST[name], torch.tensor(scheme.lattice.basis, dtype=torch.float32)
-        somewhere = torch.rand_like(x) @ basis
-        dither = somewhere - nearest(somewhere)
-        return nearest(x / step + dither)
+        somewhere = torch.rand_like(x) @ torch.tensor(scheme.lattice.basis, dtype=torch.float32)
+        dither = somewhere - _hexagonal(somewhere)
+        return _hexagonal(x / step + dither)
 
     return line if name == "Z" else cells
 
@@ -109,23 +100,3 @@ def _hexagonal(x: Tensor) -> Tensor:
     second = (torch.floor(x / sides) + 0.5) * sides
     is_first = (x - first).square().sum(1) <= (x - second).square().sum(1)
     return torch.where(is_first[:, None], first, second)
-
-
-def _checkerboard(x: Tensor) -> Tensor:
-    """D_n: round; where the sum is odd, round the worst coordinate the other way."""
-    rounded = torch.round(x)
-    error = x - rounded
-    worst = error.abs().argmax(dim=1, keepdim=True)
-    other = torch.where(error >= 0, 1.0, -1.0).gather(1, worst)
-    is_odd = rounded.sum(dim=1, keepdim=True) % 2
-    return rounded.scatter_add(1, worst, other * is_odd)
-
-
-def _gosset(x: Tensor) -> Tensor:
-    """E8: the nearer of D8 and D8 + ½."""
-    first, second = _checkerboard(x), _checkerboard(x - 0.5) + 0.5
-    is_first = (x - first).square().sum(1) <= (x - second).square().sum(1)
-    return torch.where(is_first[:, None], first, second)
-
-
-_NEAREST = {"A2": _hexagonal, "D4": _checkerboard, "E8": _gosset}

@@ -170,7 +170,8 @@ def records(context):
     return samples(folder / f"hospital{part}.npz")
 
 
-client = record_client(scheme, model=net, loss=cross_entropy, records=records)
+example = torch.zeros(WIDTH), torch.tensor(0)
+client = record_client(scheme, model=net, loss=cross_entropy, records=records, example=example)
 server = ServerApp()
 
 

@@ -16,7 +16,7 @@ from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log,
 from speed_tables import WAYS, Results, all_tables, outcomes, seconds, times, update_table
 from templates import rendered
 
-SHOWN = ("sdq", "response", "jopeq", "laplace+sdq", "jopeq A2", "sdq E8")
+SHOWN = ("sdq", "response", "jopeq", "jopeq A2", "sdq A2")
 _BUSY = 0.5  # with more processes at work before the run, ratios may be off
 
 

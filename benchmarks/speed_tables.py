@@ -9,18 +9,16 @@ Results = Mapping[str, Any]
 Row = tuple[str, ...]
 
 WAYS = ("encode", "decode")
-USED = ("response", "jopeq", "laplace+sdq", "laplace", "sdq")  # private ones first
-SCALAR_FIXED_RATE = ("sdq", "laplace+sdq", "t+sdq", "jopeq", "response")
+USED = ("response", "jopeq", "jopeq A2", "sdq", "sdq A2")  # private ones first
+SCALAR = ("sdq", "jopeq", "response")
 # scheme, way, rival and how many times the rival's speed it should reach on two cores
 TARGETS = (
     ("sdq", "encode", "copy", 0.25),
     ("response", "encode", "copy", 0.20),
     ("sdq", "encode", "eager", 4.0),
     ("jopeq", "encode", "eager", 12.0),
-    ("laplace+sdq", "encode", "eager", 12.0),
     ("jopeq A2", "encode", "eager", 10.0),
-    ("sdq E8", "encode", "eager", 5.0),
-    *((name, "decode", "copy", 0.30) for name in SCALAR_FIXED_RATE),
+    *((name, "decode", "copy", 0.30) for name in SCALAR),
 )
 # name, how its rows begin, way, entries a second: on an H200, for each of these rows
 GPU_TARGETS = (

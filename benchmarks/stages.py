@@ -14,10 +14,10 @@ from jopeq import kernels
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.entries import Entries
 from jopeq.wire.payload import Envelope, open_payload
-from speed_tables import SCALAR_FIXED_RATE
+from speed_tables import SCALAR
 from timing import best_seconds
 
-NAMES = (*SCALAR_FIXED_RATE, "jopeq A2", "sdq E8")
+NAMES = (*SCALAR, "jopeq A2")
 _ENTRIES = 10**7
 _KEY = bytes(range(32))
 
@@ -42,21 +42,20 @@ def _stages(scheme: Any, update: Any) -> dict[str, Any]:
 
     step = prepare(scheme.codec.recipe)
     payload = scheme.encode(update)
-    size = step.body_size(-(-len(update) // step.size))
-    shared = [step.dither] if step.is_dithered else []
+    size = step.packing.size(-(-len(update) // step.size))
     encode = {
         "norm": lambda: _measure(scheme, update),
         "key stream": lambda: _key_stream(step, step.lanes, len(update)),
         "payload": lambda: Envelope(b"", size, None).seal(),
     }
     decode = {
-        "key stream": lambda: _key_stream(step, shared, len(update)),
+        "key stream": lambda: _key_stream(step, [step.dither], len(update)),
         "payload": lambda: open_payload(payload),
         "fresh memory": lambda: np.empty_like(update).fill(0.0),
     }
     return {
         "encode_bytes": sum(lane.bytes_per_sample for lane in step.lanes) / step.size,
-        "decode_bytes": sum(lane.bytes_per_sample for lane in shared) / step.size,
+        "decode_bytes": step.dither.bytes_per_sample / step.size,
         "encode": _with_rest(encode, lambda: scheme.encode(update), len(update)),
         "decode": _with_rest(decode, lambda: scheme.decode(payload), len(update)),
     }

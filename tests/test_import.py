@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-LATER = ["torch", "scipy", "matplotlib", "constriction", "cryptography", "flwr", "numba", "triton"]
+LATER = ["torch", "scipy", "matplotlib", "cryptography", "flwr", "numba", "triton"]
 
 
 def run(code):
@@ -26,7 +26,7 @@ sys.modules["torch"] = sys.modules["matplotlib"] = sys.modules["flwr"] = None  #
 import jopeq, numpy as np
 for scheme in (
     jopeq.scheme("none"),
-    jopeq.scheme("sdq", rate=2.0, coding="entropy"),
+    jopeq.scheme("sdq", rate=2.0),
     jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
     jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
 ):
@@ -41,7 +41,7 @@ def test_packages_are_imported_when_they_are_used():
     code = """
 import jopeq, sys
 assert not any(name.startswith(("torch", "jopeq_lab")) for name in sys.modules)
-assert {"plan", "torch", "flower", "secure"} <= set(dir(jopeq))
+assert {"plan", "torch", "flower", "circle"} <= set(dir(jopeq))
 print(jopeq.plan.__name__, jopeq.circle.__name__, jopeq.torch.__name__)
 try:
     jopeq.unheard

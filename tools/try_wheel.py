@@ -22,7 +22,7 @@ update = np.random.default_rng(0).normal(0.0, 0.01, 7850).astype(np.float32)
 for scheme in (
     jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.03),
     jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
-    jopeq.scheme("jopeq", epsilon=4.0, rate=2.0, coding="entropy"),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=2.0),
 ):
     payload = scheme.encode(update)
     decoded = scheme.decode(payload)

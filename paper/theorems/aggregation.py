@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from jopeq.entries.quantized import JoPEQ
 from jopeq.sums.shares import rotate, rotate_back, shared_stream
-from paper.theorems.setting import Effort, noise, seed, slope
+from paper.theorems.setting import Effort, noise, seed, slope, without_overload
 
 Array = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ FREE, FIXED, ROTATED = "jopeq, no overload", "jopeq, R = 1", "jopeq, R = 1, rota
 def aggregation_part(effort: Effort) -> dict[str, Any]:
     """Measured error, exact error without clipping, and bound, for every K."""
     schemes = {
-        FREE: JoPEQ(epsilon=EPSILON, rate=1.0, coding="entropy"),
+        FREE: without_overload(JoPEQ(epsilon=EPSILON, rate=1.0)),
         FIXED: JoPEQ(epsilon=EPSILON, rate=1.0),
         ROTATED: JoPEQ(epsilon=EPSILON, rate=1.0),
     }

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from jopeq import scheme
+from jopeq.lattice.codebook import codebook
 from jopeq.lattice.lattices import NAMES, Lattice
-from paper.theorems.setting import Effort, noise, seed
+from paper.theorems.setting import Effort, noise, seed, without_overload
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -47,11 +48,15 @@ def _errors(name: str, lattice: str, samples: int) -> tuple[Integers, Array, Arr
     """Which input each sample was, its error (decoded minus input), and that on the unit cube."""
     cell = Lattice(lattice)
     rng = np.random.default_rng(list(lattice.encode()))
-    points = rng.uniform(-3.0, 3.0, (INPUTS, cell.dimension)).astype(np.float32)
+    points = rng.uniform(-0.7, 0.7, (INPUTS, cell.dimension)).astype(np.float32)
     labels = rng.integers(INPUTS, size=samples)
-    coder = scheme(name, lattice=lattice, coding="entropy", step=1.0, clip=1.0)
+    unit = codebook(cell, 1 << cell.dimension).gamma  # at which the cells are those of step 1
+    coder = without_overload(scheme(name, lattice=cell, rate=1.0, gamma=unit, clip=1.0))
     label = f"{name} {lattice}"
-    payload = coder.encode(points[labels].ravel(), seed=seed(label), noise=noise(label))
+    streams = {"seed": seed(label), "noise": noise(label)}
+    payload, counted = coder.encode(points[labels].ravel(), **streams, counts=True)
+    if counted.overloaded:
+        raise RuntimeError(f"{counted.overloaded} samples were overloaded: take more letters")
     errors = coder.decode(payload).astype(np.float64).reshape(points[labels].shape) - points[labels]
     return labels, errors, (errors @ np.linalg.inv(cell.basis)) % 1.0
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
+from jopeq.entries.quantized import QuantizedScheme
 from jopeq.random.streams import PrivateStream, derive
 
 _KEY = b"jopeq: experiments on theorems.."
+_LETTERS = 1 << 18
+S = TypeVar("S", bound=QuantizedScheme)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,19 @@ def seed(label: str, *numbers: int) -> bytes:
 def noise(label: str, *numbers: int) -> PrivateStream:
     """A reproducible stream for the noise of an experiment; never the one of its dither."""
     return PrivateStream.reproducible(seed(f"{label}: noise", *numbers))
+
+
+def without_overload(scheme: S) -> S:
+    """The scheme with the same cells and so many letters, one at 0, that no sample is overloaded.
+
+    >>> from jopeq import JoPEQ
+    >>> wide = without_overload(JoPEQ(epsilon=4.0, rate=1.0))
+    >>> wide.codebook.letters, round(wide.cells.step, 9)
+    (262143, 2.25)
+    """
+    size = scheme.dimension
+    gamma = scheme.codebook.gamma * ((_LETTERS - 1) / scheme.codebook.letters) ** (1 / size)
+    return replace(scheme, rate=math.log2(_LETTERS) / size, gamma=gamma, levels="odd")
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:

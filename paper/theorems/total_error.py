@@ -23,7 +23,7 @@ from paper.theorems.bounds import (
     scalar_distance,
     total_error,
 )
-from paper.theorems.setting import Effort, noise, seed
+from paper.theorems.setting import Effort, noise, seed, without_overload
 
 Array = NDArray[np.float64]
 
@@ -69,18 +69,21 @@ def _distances(coder: JoPEQ, found: Any, others: dict[str, float]) -> dict[str, 
 
 
 def _sent_errors(coder: Scheme, samples: int) -> Array:
-    """Decoded minus sent, for inputs all over the unit ball; needs clip=1 and entropy coding."""
+    """Decoded minus sent, for inputs all over the unit ball; needs clip=1 and no overload."""
     rng = np.random.default_rng(list(coder.spec.encode()))
     normals = rng.normal(size=(samples, coder.dimension))
     radii = 0.999 * rng.uniform(size=(samples, 1)) ** (1 / coder.dimension)
     points = (radii * normals / np.linalg.norm(normals, axis=1, keepdims=True)).astype(np.float32)
-    payload = coder.encode(points.ravel(), seed=seed(coder.spec), noise=noise(coder.spec))
+    streams = {"seed": seed(coder.spec), "noise": noise(coder.spec)}
+    payload, counted = coder.encode(points.ravel(), **streams, counts=True)
+    if counted.overloaded:
+        raise RuntimeError(f"{counted.overloaded} samples were overloaded: take more letters")
     return np.asarray(coder.decode(payload).reshape(points.shape).astype(np.float64) - points)
 
 
 def _checked(epsilon: float, rate: float, lattice: str, samples: int) -> dict[str, Any]:
     where = {"epsilon": epsilon, "rate": rate}
-    coder = JoPEQ(**where, lattice=Lattice(lattice), coding="entropy", clip=1.0)
+    coder = without_overload(JoPEQ(**where, lattice=Lattice(lattice), clip=1.0))
     computed = (_line if lattice == "Z" else _plane)(**where)["kolmogorov"]
     measured = _kolmogorov(_place(coder.target.noise, _sent_errors(coder, samples)))
     return {"lattice": lattice, **where, "computed": computed, "measured": measured}

@@ -88,8 +88,7 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum | RecordSum:
     Traceback (most recent call last):
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
-center, clip, coding, epsilon, gamma, lattice, law, levels, nu, per, rate, spread, \
-squared_scale, step
+center, clip, epsilon, gamma, lattice, law, levels, nu, per, rate, spread, squared_scale
     """
     is_sum = name in _SUMS
     if isinstance(parameters.get("clip"), str):

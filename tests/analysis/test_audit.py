@@ -14,7 +14,6 @@ ON_THE_LINE = [  # whose ε is computed exactly
     scheme("laplace+sdq", epsilon=2.0, rate=2.0),
     scheme("jopeq", epsilon=4.0, rate=2.0),
     scheme("jopeq", epsilon=1.0, rate=1.0),
-    scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy"),
     scheme("jopeq", epsilon=3.0, rate=2.0, law="t"),
     scheme("mvu", epsilon=2.0, rate=2.0),
     *(scheme("response", epsilon=2.0**rate / 4, rate=rate) for rate in (1.0, 3.0, 4.0)),

@@ -120,7 +120,7 @@ def test_the_reference_has_what_pages_and_examples_import(site):
             imported |= {(module, name.split()[0]) for name in names.split(",")}
     assert len(imported) > 30
     missing = {(module, name) for module, name in imported if _home(module, name) not in anchors}
-    assert missing - {("jopeq.wire", "entropy")} == set()  # the wire format shows the coder at work
+    assert missing == set()
 
 
 def _home(module, name):

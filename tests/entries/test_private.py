@@ -127,23 +127,25 @@ def test_samples_beyond_the_ball_count_as_its_edge(name, lattice):
     assert (len(inside), counted.clipped) == (len(far), 0)
 
 
-def finest(name, lattice, **parameters):
-    """The least step that is not refused, found from the error."""
-    fine = {"epsilon": 4.0, "coding": "entropy", "lattice": lattice, "clip": 1.0, **parameters}
-    with pytest.raises(ValueError, match="raise step") as refused:
-        jopeq.scheme(name, step=1e-20, **fine)
+def finest(name, lattice, rate, **parameters):
+    """The scheme of the least cells that are not refused, found from the error."""
+    fine = {"epsilon": 4.0, "rate": rate, "lattice": lattice, "clip": 1.0, **parameters}
+    with pytest.raises(ValueError, match="raise gamma") as refused:
+        jopeq.scheme(name, gamma=1e-20, **fine)
     least = float(str(refused.value).split("at least ")[1].split(" ")[0])
-    with pytest.raises(ValueError, match="step must be at least"):
-        jopeq.scheme(name, step=0.98 * least, **fine)
-    return 1.02 * least
+    shape = jopeq.scheme("sdq", rate=rate, lattice=lattice, gamma=1.0).cells
+    gamma = least / shape.step
+    with pytest.raises(ValueError, match="cells must be at least"):
+        jopeq.scheme(name, gamma=0.98 * gamma, **fine)
+    return jopeq.scheme(name, gamma=1.02 * gamma, **fine)
 
 
 @pytest.mark.parametrize("dither", [-0.4999, 0.3])
 def test_the_finest_cells_keep_to_the_printed_epsilon(dither, log_chances):
     """P(q|x) counted exactly, draw by draw; steps of 2⁻⁴⁵ exceeded ε, those of 2⁻⁵³ ruled x out."""
-    step = finest("laplace+sdq", "Z")
-    scheme = jopeq.scheme("laplace+sdq", epsilon=4.0, step=step, coding="entropy", clip=1.0)
-    law, cells = scheme.noise, scheme.cells
+    scheme = finest("laplace+sdq", "Z", 31.0)
+    law, cells, step = scheme.noise, scheme.cells, scheme.cells.step
+    assert scheme.codebook.gamma > 22.0
     limit = law.reach - 1.0
 
     def output_of(x):
@@ -182,9 +184,7 @@ class Constant(PrivateStream):
 @pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8", ((1.0, 0.3), (0.0, 1.2))], ids=str)
 def test_no_noise_makes_an_update_be_refused(name, parameters, lattice):
     """Whether something is sent must not depend on update or noise, at the finest step either."""
-    step = finest(name, lattice, **parameters)
-    built = {"epsilon": 4.0, "coding": "entropy", "clip": 1.0, "lattice": lattice} | parameters
-    scheme = jopeq.scheme(name, step=step, **built)
+    scheme = finest(name, lattice, 1.0, **parameters)
     words = (0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
     for word, value in itertools.product(words, (-1e30, 0.0, 1.0)):
         noise = Constant()
@@ -217,7 +217,7 @@ def test_no_letter_tells_more_than_epsilon(epsilon, rate):
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_the_decoded_error_has_its_law_for_every_input(epsilon, name, assert_same_law, assert_mean):
     """Laplace plus a uniform; JoPEQ has the variance of its target."""
-    scheme = jopeq.scheme(name, epsilon=epsilon, rate=2.0, coding="entropy", clip=1.0)
+    scheme = jopeq.scheme(name, epsilon=epsilon, rate=8.0, gamma=100.0, clip=1.0)
     step, source = scheme.cells.step, np.random.default_rng(0)
     expected = source.laplace(scale=2 / epsilon, size=40_000)
     expected += source.uniform(-step / 2, step / 2, 40_000)

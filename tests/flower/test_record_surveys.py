@@ -19,7 +19,7 @@ from jopeq.flower.guard import guard_app
 from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
 from jopeq.statistics import Mean, Proportions, Survey, Variance
-from tests.flower.test_records import NODES, SCHEME, Hospitals, digits, fail, net
+from tests.flower.test_records import EXAMPLE, NODES, SCHEME, Hospitals, digits, fail, net
 
 TERMS = {"epsilon": 1.0, "clients": 5, "threshold": 3, "records": 2000}
 QUESTIONS = (Mean("age", 0, 120), Variance("age", 0, 120), Proportions("sex", ("F", "M")))
@@ -76,6 +76,7 @@ def test_one_app_answers_and_then_trains_from_one_ledger(wards, tmp_path):
             SCHEME,
             model=net,
             loss=cross_entropy,
+            example=EXAMPLE,
             records=lambda _, own=own: (inputs[own], labels[own]),
             table=lambda _, n=n: TABLES[n],
         )

@@ -37,6 +37,7 @@ from jopeq.sums.record_accounting import epsilon_of
 from jopeq.torch import clipped_sum
 
 FEATURES, CLASSES = 64, 10
+EXAMPLE = torch.zeros(FEATURES), torch.tensor(0)
 DIMENSION = (FEATURES + 1) * CLASSES
 TERMS = {"epsilon": 8.0, "clip": 1.0, "records": 1500, "sampling": 0.5, "rounds": 12}
 TERMS |= {"clients": 5, "threshold": 3, "most_records": 400}
@@ -139,7 +140,12 @@ class Hospitals:
                 return inputs[own], labels[own]
 
             self.apps[n] = app or record_client(
-                scheme, model=net, loss=cross_entropy, records=records, most_records=320
+                scheme,
+                model=net,
+                loss=cross_entropy,
+                records=records,
+                example=EXAMPLE,
+                most_records=320,
             )
         self.grid = Grid(flower, self.apps, self.contexts)
         self.options = {"trusted": self.trusted, **options}
@@ -383,6 +389,10 @@ GOOD = {
     "one record": (lambda _: (X[:1], Y[:1]), 1),
     "beyond most_records": (lambda _: (X.repeat(200, 1), Y.repeat(200)), 320),
     "one label out of range": (lambda _: (X, torch.tensor([1, 2, 99])), 2),
+    "one of another shape": (lambda _: ([X[0], X[1], X[2, :3]], Y), 2),
+    "one label missing": (lambda _: (X, [1, None, 3]), 2),
+    "one text": (lambda _: (np.array([*X[:2].tolist(), ["?"] * FEATURES], dtype=object), Y), 2),
+    "one patient's number missing": (lambda _: (X, Y, [7, None, 9]), 2),
     "several records of a patient": (lambda _: (X, Y, [7, 7, 9]), 2),
 }
 
@@ -403,7 +413,13 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
     monkeypatch.setattr(jopeq.RecordSum, "encode", spy)
     each = 2 if "patient" in name else 1
     app = record_client(
-        scheme, model=net, loss=cross_entropy, records=records, most_records=320, most_rows=each
+        scheme,
+        model=net,
+        loss=cross_entropy,
+        records=records,
+        example=EXAMPLE,
+        most_records=320,
+        most_rows=each,
     )
     hospitals = Hospitals(flower, tmp_path, scheme, app=app)
     strategy = hospitals.strategy(scheme)
@@ -427,7 +443,14 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
 def test_a_cap_that_does_not_hold_cuts_at_random(sampling, caplog):
     scheme = jopeq.RecordSum(**{**TERMS, "sampling": sampling, "most_records": 320})
     records = torch.arange(321.0)[:, None], torch.zeros(321)
-    kept = [set(_draw(scheme, records, None, 1)[0][0].flatten().tolist()) for _ in range(40)]
+    kept = [
+        set(
+            _draw(scheme, records, (torch.zeros(1), torch.tensor(0.0)), None, 1)[0][0]
+            .flatten()
+            .tolist()
+        )
+        for _ in range(40)
+    ]
     assert max(map(len, kept)) <= 320
     assert set.union(*kept) == set(
         range(321)
@@ -576,7 +599,12 @@ def test_hostile_hospitals_are_named_and_left_out(flower, tmp_path):
 
 def test_unsigned_runs_say_what_is_left(flower, tmp_path, caplog):
     app = record_client(
-        SCHEME, model=net, loss=cross_entropy, records=lambda _: (X, Y), unsigned=True
+        SCHEME,
+        model=net,
+        loss=cross_entropy,
+        records=lambda _: (X, Y),
+        example=EXAMPLE,
+        unsigned=True,
     )
     hospitals = Hospitals(
         flower, tmp_path, app=app, node={"jopeq-identity": "", "jopeq-trusted": ""},
@@ -621,7 +649,7 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="largest_loss"):
         RecordStrategy(SCHEME, **given, largest_loss=0.0)
     frozen = net().requires_grad_(False)
-    app = {"loss": cross_entropy, "records": lambda _: (X, Y)}
+    app = {"loss": cross_entropy, "records": lambda _: (X, Y), "example": EXAMPLE}
     with pytest.raises(ValueError, match="model"):
         record_client(SCHEME, model=lambda: frozen, **app)
     with pytest.raises(ValueError, match="model"):

@@ -24,7 +24,6 @@ from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, READ_CHUNK, lane_sum
 from jopeq.wire.rotation import rotate_block
 
-_WORD_LIMIT = 2.0**31 - 1.0
 _MAX_COORDINATE = 2.0**50
 
 
@@ -41,8 +40,7 @@ def encode(plan, tensors, scales, shared_key, private_key, counts):
         x = np.pad(x, (0, -len(x) % plan.dimension)).reshape(-1, plan.dimension)
         letters = _letters(plan, x, start // plan.dimension, shared, private, counts).reshape(-1)
         filled = np.pad(letters, (0, -len(letters) % plan.letters_in(TILE))).astype(np.int64)
-        words = plan.width == 32
-        packed.append(filled.astype("<i4").tobytes() if words else _bits(plan).encode(filled))
+        packed.append(_bits(plan).encode(filled))
         assert 8 * len(packed[-1]) == -(-len(wide) // TILE) * (TILE // ROW) * plan.row_bits
     return torch.frombuffer(bytearray(b"".join(packed)), dtype=torch.int32)
 
@@ -58,13 +56,9 @@ def _letters(plan, x, first, shared, private, counts):
     if plan.is_clipped:
         x, clipped = into_unit_ball(x)
         counts[0] += clipped
-    if plan.step == "grid":
-        x = _on_grid(x, numbers["step"])
     if plan.noise in ("laplace", "t"):
         limit = numbers["noise_limit"]
         x = (x + _noise(plan, private, first, count)).clip(-limit, limit)
-    if plan.step == "grid":
-        return np.rint(x * numbers["inverse_step"]).clip(-_WORD_LIMIT, _WORD_LIMIT)
     words = shared.words16(lane=0, start=first * size, count=count * size)
     if plan.step == "cells":
         dither = Lattice("A2", step=numbers["step"]).dither(words.reshape(-1, 2))
@@ -83,13 +77,6 @@ def _within(cells, low, high, counts):
     inside = cells.clip(low, high)
     counts[1] += np.count_nonzero(inside != cells)
     return inside
-
-
-def _on_grid(x, grid):
-    rounded = np.rint(x / grid) * grid
-    outside = portable.squares(rounded) > 1.0
-    rounded[outside] = np.trunc(x[outside] / grid) * grid
-    return rounded
 
 
 def _noise(plan, private, first, count):
@@ -136,18 +123,14 @@ def decode(plan, out, packed, spans, key, weight):
 
 def _scaled(plan, packed, count, shared):
     numbers, samples = plan.numbers, -(-count // plan.dimension)
-    if plan.step == "grid":
-        return packed.view("<i4")[:count] * numbers["step"]
     letters = _bits(plan).unpack(packed.tobytes(), 8 * len(packed) // plan.width)[:samples]
     words = shared.words16(lane=0, start=0, count=samples * plan.dimension)
     if plan.step == "cells":
         dither = Lattice("A2", step=numbers["step"]).dither(words.reshape(-1, 2))
-        points = plan.points.numpy().reshape(-1, 2)[letters]
-        return (points - dither if plan.is_subtractive else points).reshape(-1)
+        return (plan.points.numpy().reshape(-1, 2)[letters] - dither).reshape(-1)
     unit = unit_dither(words)
     if plan.step == "line":
-        points = (letters - numbers["f0"]) * numbers["step"]
-        return points - unit * numbers["step"] if plan.is_subtractive else points
+        return (letters - numbers["f0"]) * numbers["step"] - unit * numbers["step"]
     return plan.points.numpy()[letters] - unit * numbers["f0"]
 
 

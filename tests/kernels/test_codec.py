@@ -18,11 +18,8 @@ SCHEMES = [
     jopeq.scheme("sdq", rate=2.0),
     jopeq.scheme("sdq", rate=math.log2(3)),
     jopeq.scheme("sdq", rate=math.log2(5), lattice="A2"),
-    jopeq.scheme("laplace", epsilon=4.0),
-    jopeq.scheme("t", epsilon=4.0, size=6),
-    jopeq.scheme("t+sdq", epsilon=4.0, rate=1.5, lattice="D4"),
     jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
-    jopeq.scheme("laplace+sdq", epsilon=4.0, rate=1.0, lattice="E8"),
+    jopeq.scheme("jopeq", epsilon=4.0, rate=1.5, lattice="A2"),
     jopeq.scheme("response", epsilon=4.0, rate=2.0),
 ]
 SCALINGS = [
@@ -36,19 +33,15 @@ each_scheme = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: f"{s.name
 
 EPSILONS = st.sampled_from([0.1, 0.5, 1.7, 4.0, 20.0])
 LETTERS = st.one_of(st.integers(2, 300), st.sampled_from([1000, 1024, 4096, 65535, 65536]))
-MOST_LETTERS = {"Z": 65536, "A2": 5000, "D4": 3000, "E8": 400}
-SIZES = {"Z": 1, "A2": 2, "D4": 4, "E8": 8}
-NAMES = ["sdq", "dq", "laplace", "t", "laplace+sdq", "t+sdq", "jopeq", "response"]
+MOST_LETTERS = {"Z": 65536, "A2": 256}
+SIZES = {"Z": 1, "A2": 2}
+NAMES = ["sdq", "jopeq", "response"]
 
 
 @st.composite
 def schemes(draw):
-    """Any scheme that kernels code: alphabets of all sizes, all lattices and laws."""
+    """Any scheme that kernels code: alphabets of all sizes, both lattices and laws."""
     name, epsilon = draw(st.sampled_from(NAMES)), draw(EPSILONS)
-    if name == "laplace":
-        return jopeq.scheme(name, epsilon=draw(st.sampled_from([epsilon, 60.0])))
-    if name == "t":
-        return jopeq.scheme(name, epsilon=epsilon, size=draw(st.sampled_from([1, 2, 4, 6, 8, 64])))
     if name == "response":
         levels = draw(st.integers(2, 60) | st.just(200))
         epsilon = max(epsilon, 4.0) if levels > 60 else epsilon
@@ -57,10 +50,8 @@ def schemes(draw):
     letters = min(draw(LETTERS), MOST_LETTERS[lattice])
     parameters = {"rate": math.log2(letters) / SIZES[lattice], "lattice": lattice}
     parameters["gamma"] = draw(st.sampled_from([0.5, 1.2, 4.0]))
-    if name not in ("sdq", "dq"):
-        parameters["epsilon"] = epsilon
     if name == "jopeq":
-        parameters["law"] = draw(st.sampled_from(["laplace", "t"]))
+        parameters |= {"epsilon": epsilon, "law": draw(st.sampled_from(["laplace", "t"]))}
     return jopeq.scheme(name, **parameters)
 
 
@@ -113,8 +104,7 @@ def test_golden_bytes(on):
 
 
 def test_every_alphabet_overloads_and_clips(agree, gaussian):
-    """Letters beyond the codebook: those of few letters are searched, those of many by a tree."""
-    for lattice, rate in [("Z", 2), ("A2", 1.5), ("A2", 5), ("D4", 1.5), ("D4", 2.33), ("E8", 1.2)]:
+    for lattice, rate in [("Z", 2), ("A2", 1.5), ("A2", 4)]:
         parameters = {"rate": rate, "lattice": lattice, "gamma": 1.3, "spread": 1.0}
         _, counted, _ = agree(jopeq.scheme("sdq", **parameters), gaussian(5003))
         assert 0 < counted.overloaded < counted.samples
@@ -123,55 +113,29 @@ def test_every_alphabet_overloads_and_clips(agree, gaussian):
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "lanes"),
-    [
-        ("laplace", {}, {EXTRA_LANE}),
-        ("t", {"size": 1}, {EXTRA_LANE}),
-        *((name, {"rate": 12.0}, {EXTRA_LANE}) for name in ("jopeq", "t+sdq")),
-        ("t+sdq", {"rate": 1.0, "lattice": "A2"}, {EXTRA_LANE}),
-        *(("t+sdq", {"rate": 1.0, "lattice": name}, {EXTRA_LANE, 1, 2}) for name in ("D4", "E8")),
-        # the gamma sampler tries three times
-        ("t", {"size": 4, "nu": 4.0, "squared_scale": 2.0}, {0, 1, 2, 3, EXTRA_LANE}),
-        ("t", {"size": 8, "nu": 4.0, "squared_scale": 2.0}, {0, 1, 2, 3, EXTRA_LANE}),
-    ],
-    ids=str,
+    "parameters", [{"lattice": "Z"}, {"lattice": "A2"}, {"lattice": "Z", "law": "t"}], ids=str
 )
-def test_rare_branches_of_the_samplers(name, parameters, lanes, agree, gaussian):
+def test_rare_branches_of_the_samplers(parameters, agree, gaussian):
     """The lanes that the plain path reads tell which branches were taken."""
-    entries = 240_000 if parameters.get("size") == 8 else 120_000
-    _, _, read = agree(jopeq.scheme(name, epsilon=4.0, **parameters), gaussian(entries))
-    assert lanes <= read
-
-
-def test_samples_are_brought_just_short_of_the_edge_of_the_ball(agree):
-    """Of samples whose grid rounding is a tie there, which only one part in 10¹² decides."""
-    scheme = jopeq.scheme("t", epsilon=4.0, size=2, clip=1.0)
-    short = (np.arange(1, 4001, 2) + 0.5) * scheme.grid
-    long = np.sqrt(1.0 - short * short)
-    rest = long / scheme.grid % 1.0
-    rows = np.stack((short, long), axis=1)[(rest > 0.1) & (rest < 0.4)]
-    assert len(rows) > 100
-    agree(scheme, 2.0 * rows)
+    rate = 12.0 if parameters["lattice"] == "Z" else 4.0
+    scheme = jopeq.scheme("jopeq", epsilon=4.0, rate=rate, **parameters)
+    _, _, read = agree(scheme, gaussian(120_000))
+    assert EXTRA_LANE in read
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
+    "parameters",
     [
-        ("laplace", {"epsilon": 47.0}),
-        ("t", {"epsilon": 99.0, "size": 1}),
-        ("t", {"epsilon": 99.0, "size": 2}),
-        ("t", {"epsilon": 99.0, "size": 4}),
-        ("laplace+sdq", {"epsilon": 47.0, "rate": 12.0, "gamma": 3.0}),
-        ("t+sdq", {"epsilon": 99.0, "rate": 12.0, "gamma": 3.0}),
-        ("laplace+sdq", {"epsilon": 60.0, "rate": 6.0, "gamma": 3.0, "lattice": "A2"}),
-        ("t+sdq", {"epsilon": 99.0, "rate": 6.0, "gamma": 3.0, "lattice": "A2"}),
-        ("t+sdq", {"epsilon": 99.0, "rate": 3.0, "gamma": 3.0, "lattice": "D4"}),
+        {"epsilon": 47.0, "rate": 12.0},
+        {"epsilon": 99.0, "rate": 12.0, "law": "t", "nu": 50.0, "squared_scale": 0.02},
+        {"epsilon": 60.0, "rate": 4.0, "lattice": "A2", "law": "laplace"},
+        {"epsilon": 60.0, "rate": 4.0, "lattice": "A2", "nu": 50.0, "squared_scale": 0.02},
     ],
     ids=str,
 )
-def test_noisy_values_are_cut_where_the_sampler_ends(name, parameters, agree, private):
+def test_noisy_values_are_cut_where_the_sampler_ends(parameters, agree, private):
     """Only narrow noise, and inputs on the edge of the ball, reach the end in a test."""
-    scheme = jopeq.scheme(name, clip=1.0, **parameters)
+    scheme = jopeq.scheme("jopeq", clip=1.0, gamma=0.4, **parameters)
     count = 4000
     sample = np.zeros(scheme.dimension, np.float32)
     sample[0] = 1.0
@@ -300,9 +264,8 @@ def test_updates_that_cannot_be_encoded_are_refused_alike(scheme, same_outcome, 
         assert "nan at position (1, 99998)" in message
 
 
-@pytest.mark.parametrize("lattice", ["A2", "D4", "E8"])
-def test_points_too_far_are_refused_alike(lattice, same_outcome):
-    scheme = jopeq.scheme("sdq", rate=1.5, lattice=lattice, gamma=1.3, clip=1e-20)
+def test_points_too_far_are_refused_alike(same_outcome):
+    scheme = jopeq.scheme("sdq", rate=1.5, lattice="A2", gamma=1.3, clip=1e-20)
     kind, message = same_outcome(lambda: scheme.encode(np.full(99, 1e10), seed=bytes(32)))
     assert kind is jopeq.UpdateError
     assert "too far" in message

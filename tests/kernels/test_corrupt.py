@@ -1,6 +1,5 @@
 """Bodies that no encoder writes: both paths refuse the same ones, in the same words."""
 
-import itertools
 import math
 
 import numpy as np
@@ -15,13 +14,7 @@ from jopeq.wire.scaling import Scale
 
 SCHEMES = [
     *(jopeq.scheme("sdq", rate=math.log2(n)) for n in (2, 3, 4, 5, 8, 32, 255, 256, 4096, 65536)),
-    *(
-        jopeq.scheme("sdq", rate=rate, lattice=name, gamma=1.5)
-        for rate, name in ((1.41, "A2"), (1.165, "D4"), (1.0, "E8"))
-    ),
-    jopeq.scheme("dq", rate=math.log2(3)),
-    jopeq.scheme("laplace", epsilon=0.001),
-    jopeq.scheme("t", epsilon=0.01, size=2),
+    jopeq.scheme("sdq", rate=1.41, lattice="A2", gamma=1.5),
     jopeq.scheme("jopeq", epsilon=4.0, rate=math.log2(7), per="tensor"),
     jopeq.scheme("response", epsilon=4.0, rate=math.log2(6), levels=6),
 ]
@@ -88,30 +81,12 @@ def beyond_float32(scheme, count, bodies, same_outcome):
         assert "too large for float32" in message
 
 
-@pytest.mark.parametrize("count", [2, 70_001])
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [("laplace", {"per": "tensor"}), ("t", {"size": 2}), ("t", {"size": 4, "center": True})],
-)
-def test_numbers_beyond_float32(name, parameters, count, same_outcome):
-    def bodies(scheme, entries):
-        words = np.zeros(-(-entries // scheme.dimension) * scheme.dimension, "<i4")
-        for place, word in itertools.product((0, entries - 1), (2**31 - 1, -(2**31))):
-            words[:] = 0
-            words[place] = word
-            yield words.tobytes()
-
-    scheme = jopeq.scheme(name, epsilon=0.001, **parameters)
-    beyond_float32(scheme, count, bodies, same_outcome)
-
-
 @pytest.mark.parametrize("per", ["update", "tensor"])
-@pytest.mark.parametrize("name", ["sdq", "dq"])
-def test_letters_that_mean_numbers_beyond_float32(name, per, same_outcome):
+def test_letters_that_mean_numbers_beyond_float32(per, same_outcome):
     def bodies(scheme, entries):
         letters = scheme.codec.coder.letters
         yield Packing(letters).encode(np.full(-(-entries // scheme.dimension), letters - 1))
 
-    for rate, lattice in ((3, "Z"), (math.log2(5), "Z"), (2, "A2"), (1.5, "D4"), (1, "E8")):
-        scheme = jopeq.scheme(name, gamma=1e6, per=per, rate=rate, lattice=lattice)
+    for rate, lattice in ((3, "Z"), (math.log2(5), "Z"), (2, "A2")):
+        scheme = jopeq.scheme("sdq", gamma=1e6, per=per, rate=rate, lattice=lattice)
         beyond_float32(scheme, 80, bodies, same_outcome)

@@ -153,7 +153,6 @@ def test_encode_and_decode_do_as_chosen(chosen, on, monkeypatch):
 
 SCHEMES = [
     jopeq.scheme("sdq", rate=2.0),
-    jopeq.scheme("t", epsilon=4.0, size=4),
     jopeq.scheme("jopeq", epsilon=4.0, rate=2.0, lattice="A2"),
     jopeq.scheme("response", epsilon=4.0, rate=2.0),
 ]

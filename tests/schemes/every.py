@@ -18,7 +18,6 @@ SCHEMES = [
     jopeq.scheme("sdq", rate=2.0, lattice="A2", per="tensor"),
     *(jopeq.scheme("sdq", rate=1.0, lattice=lattice) for lattice in ("D4", "E8")),
     jopeq.scheme("sdq", rate=2.0, lattice=GENERATOR),
-    *(jopeq.scheme("sdq", step=0.1, coding="entropy", lattice=name) for name in ("Z", "E8")),
     jopeq.scheme("dq", rate=2.0),
     jopeq.scheme("laplace", epsilon=2.0),
     jopeq.scheme("t", epsilon=2.0, size=3),
@@ -26,7 +25,7 @@ SCHEMES = [
     jopeq.scheme("t+sdq", epsilon=2.0, rate=2.0, lattice="A2"),
     jopeq.scheme("jopeq", epsilon=4.0, rate=1.0),
     jopeq.scheme("jopeq", epsilon=3.0, rate=2.0, lattice="A2"),
-    jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, coding="entropy", clip=1.0),
+    jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, clip=1.0),
     jopeq.scheme("response", **RATED),
     jopeq.scheme("mvu", **RATED),
 ]

@@ -58,8 +58,7 @@ def test_encoding_is_total(scheme, scaling, values, dtype):
         wide = update.astype(np.float64)
     limits = scheme.codec.limits()
     assert counted.invalid == np.count_nonzero(~(np.abs(wide) <= limits.largest))
-    if getattr(scheme, "coding", "fixed") == "fixed":
-        assert len(payload) == len(scheme.encode(np.zeros(len(values))))
+    assert len(payload) == len(scheme.encode(np.zeros(len(values))))
 
 
 @every_scheme

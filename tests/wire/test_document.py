@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import jopeq
-from jopeq.wire.payload import open_payload
 from tests.golden.make import KEPT, KEY
 
 # A decoder written from docs/wire-format.md, in plain Python; section numbers are its
@@ -87,43 +86,6 @@ def _letters(body, base, count):
         letters += [value // base**i % base for i in range(here)]
     assert number == 0
     return letters
-
-
-def _integers(data, samples, size):
-    """Section 5.2."""
-    rows = []
-    for first in range(0, samples, 65536):
-        count = min(65536, samples - first)
-        rows += list(zip(*(_column(data, count) for _ in range(size)), strict=True))
-    return rows
-
-
-def _column(data, count):
-    low, top, escapes, words = data.unpack("qBII")
-    table = data.unpack(f"{top + 1}H")
-    outside = iter(data.unpack(f"{escapes}q"))
-    code = data.unpack(f"{words}I")
-    frequencies = [*table, 65536 - sum(table)]
-    free = 2**24 - len(frequencies)
-    starts = [0, *itertools.accumulate(frequencies)][:-1]
-    edges = [int(_round32(f / 65536 * free)) + s for s, f in enumerate(starts)] + [2**24]
-    read = iter(code)
-    point, lower, span = next(read, 0) << 32 | next(read, 0), 0, 2**64 - 1
-    values = []
-    for _ in range(count):
-        scale = span >> 24
-        quantile = (point - lower) % 2**64 // scale
-        symbol = max(s for s in range(len(frequencies)) if edges[s] <= quantile)
-        lower = (lower + scale * edges[symbol]) % 2**64
-        span = scale * (edges[symbol + 1] - edges[symbol])
-        if span < 2**32:
-            lower, span = lower * 2**32 % 2**64, span * 2**32
-            point = point * 2**32 % 2**64 | next(read, 0)
-        values.append(next(outside) if symbol == top + 1 else low + symbol)
-    assert next(read, None) is None
-    assert next(outside, None) is None
-    assert (point - lower) % 2**64 < 2**33 - 1
-    return values
 
 
 def _variance(law, size, p):
@@ -390,14 +352,11 @@ def _channel(p, most):
 def _dithered(name, p, data, lattice, samples, seed):
     size = len(lattice.basis)
     letters, delta = _step(name, p, lattice)
-    if p.get("coding") == "entropy":
-        points = lattice.points(np.array(_integers(data, samples, size)), delta)
+    indices = _letters(data.take(len(data.data) - data.at), letters, samples)
+    if size == 1:
+        points = (np.array(indices)[:, None] - (letters - 1) / 2) * delta
     else:
-        indices = _letters(data.take(len(data.data) - data.at), letters, samples)
-        if size == 1:
-            points = (np.array(indices)[:, None] - (letters - 1) / 2) * delta
-        else:
-            points = lattice.points(lattice.codebook(letters), delta)[indices]
+        points = lattice.points(lattice.codebook(letters), delta)[indices]
     if name != "dq":
         stream = _chacha20(seed, 0, 0, 2 * samples * size)
         words = np.frombuffer(stream, "<u2").reshape(samples, size)
@@ -408,8 +367,6 @@ def _dithered(name, p, data, lattice, samples, seed):
 def _step(name, p, lattice):
     """Section 6.1."""
     size = len(lattice.basis)
-    if "step" in p:
-        return 0, p["step"]
     letters = math.floor(2 ** (p["rate"] * size) * (1 + 1e-12))
     if p.get("levels") == "odd" and letters % 2 == 0:
         letters -= 1
@@ -483,14 +440,3 @@ def test_the_document_suffices_to_decode(name):
         np.testing.assert_allclose(values, expected, rtol=3e-7, atol=1e-12)
     else:
         np.testing.assert_array_equal(np.float32(values), expected)
-
-
-def test_a_long_entropy_payload_decodes_from_the_document():
-    scheme = jopeq.scheme("sdq", step=0.5, coding="entropy", clip=1.0)
-    payload = scheme.encode(3 * np.sin(np.arange(65540.0)), seed=bytes(32))
-    header, body = open_payload(payload)
-    points = _integers(_Bytes(bytes(body)), 65540, 1)
-    stream = np.frombuffer(_chacha20(header.seed, 0, 2 * 65530, 20), "<u2")
-    dither = [_Lattice("Z").dither([w], 0.5)[0] for w in stream.tolist()]
-    tail = [0.5 * c - z for (c,), z in zip(points[65530:], dither, strict=True)]
-    np.testing.assert_array_equal(np.float32(tail), scheme.decode(payload)[65530:])

@@ -31,8 +31,7 @@ SCHEMES = {
     "clip": jopeq.scheme("jopeq", epsilon=2.0, rate=2.0, clip=0.5),
     "laplace": jopeq.scheme("laplace", epsilon=2.0),
     "t": jopeq.scheme("t", epsilon=2.0, size=3),
-    "entropy-Z": jopeq.scheme("sdq", step=0.1, coding="entropy"),
-    "entropy-E8": jopeq.scheme("t+sdq", epsilon=3.0, rate=1.0, lattice="E8", coding="entropy"),
+    "t+sdq-E8": jopeq.scheme("t+sdq", epsilon=3.0, rate=1.0, lattice="E8"),
 }
 
 
@@ -250,7 +249,7 @@ def test_nothing_of_a_keyed_payload_is_read_before_its_tag():
             SCHEMES["sdq"].decode(bad)
 
 
-@pytest.mark.parametrize("name", ["sdq", "dq-A2", "laplace", "t", "entropy-Z", "centered"])
+@pytest.mark.parametrize("name", ["sdq", "dq-A2", "laplace", "t", "t+sdq-E8", "centered"])
 def test_scales_and_means_are_checked(name):
     payload, scheme = payload_of(name), SCHEMES[name]
     header, _ = open_payload(payload)
@@ -287,83 +286,6 @@ def test_a_letter_outside_the_codebook_is_refused():
     content = scheme.encode(np.ones(5))[:-4]
     for byte in range(256):
         assert is_accepted(scheme, reseal(content[:-1] + bytes((byte,)))) == (byte < 243)
-
-
-# Entropy-coded bodies
-
-ENTROPY = SCHEMES["entropy-Z"]
-
-
-def column(
-    *, low=0, top=None, escapes=None, words=None, table=(30000,) * 2, outside=(), code=(0, 0)
-):
-    top = len(table) - 1 if top is None else top
-    escapes = len(outside) if escapes is None else escapes
-    head = struct.pack("<qBII", low, top, escapes, len(code) if words is None else words)
-    parts = (f"<{len(table)}H", table), (f"<{len(outside)}q", outside), (f"<{len(code)}I", code)
-    return head + b"".join(struct.pack(form, *values) for form, values in parts)
-
-
-def entropy_payload(body, unit=1.0):
-    header = open_payload(ENTROPY.encode(np.zeros(13), seed=bytes(32)))[0].to_bytes()
-    return reseal(header[:-4] + struct.pack("<f", unit) + body)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(b"", bytes(16), column() + b"\0", column() + column()),
-        *(column(words=words) for words in (1, 3, 2**32 - 1)),
-        *(column(escapes=escapes) for escapes in (1, 2**32 - 1)),
-        *(column(outside=(0,) * 14), column(outside=(5,)), column(table=(256,) * 256)),
-        column(top=254),
-        *(column(table=table) for table in ((0, 30000), (0, 0), (65535, 1), (65535, 65535))),
-        *(column(table=table) for table in ((64513, 1), (64513,), (1023,))),
-        *(column(low=low) for low in (2**63 - 1, -(2**63), 2**62 + 1)),
-        *(column(code=(0, 0, 0)), column(code=(0xFFFFFFFF,) * 9)),
-    ],
-)
-def test_broken_columns_are_refused(body):
-    assert not is_accepted(ENTROPY, entropy_payload(body))
-    # code zero is symbol 0, value ``low``, 13 times over; the dither is within half a step
-    assert np.abs(ENTROPY.decode(entropy_payload(column()))).max() <= 0.05
-
-
-def test_coordinates_that_leave_float32_are_refused():
-    body = column(low=2**62)
-    with pytest.raises(PayloadError, match="too large for float32"):
-        ENTROPY.decode(entropy_payload(body, unit=9e33))
-    assert is_accepted(ENTROPY, entropy_payload(body))
-
-
-def test_escaped_values_must_be_as_many_as_the_code_says():
-    update = np.zeros(600)
-    update[7], update[9] = 4000.0, -4000.0  # beyond any window of 255 steps
-    scheme = jopeq.scheme("sdq", step=0.1, coding="entropy", clip=1.0)
-    content = scheme.encode(update, seed=bytes(32))[:-4]
-    start = len(open_payload(reseal(content))[0].to_bytes())
-    low, top, escapes, words = struct.unpack_from("<qBII", content, start)
-    assert escapes == 2
-    at = start + 17 + 2 * (top + 1)
-    rest = {1: content[at + 8 :], 3: bytes(8) + content[at:]}
-    for claimed, end in rest.items():
-        head = content[:start] + struct.pack("<qBII", low, top, claimed, words)
-        assert not is_accepted(scheme, reseal(head + content[start + 17 : at] + end))
-    other = reseal(content[:at] + struct.pack("<q", 2**62 + 1) + content[at + 8 :])
-    with pytest.raises(PayloadError, match="impossible coordinate"):
-        scheme.decode(other)
-
-
-@settings(max_examples=300)
-@given(
-    low=st.integers(-(2**63), 2**63 - 1),
-    table=st.lists(st.integers(0, 65535), min_size=1, max_size=6),
-    outside=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=13),
-    code=st.lists(st.integers(0, 2**32 - 1), max_size=12),
-)
-def test_any_column_is_read_or_refused(low, table, outside, code):
-    body = column(low=low, table=table, outside=outside, code=code)
-    is_accepted(ENTROPY, entropy_payload(body))
 
 
 # States

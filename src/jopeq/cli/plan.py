@@ -208,12 +208,9 @@ def _print_unused(rows: list[PlanRow], epsilon: float, rate: float) -> None:
 
 
 def _where(row: PlanRow) -> str:
-    lattice, law, coding = (
-        getattr(row.scheme, name, None) for name in ("lattice", "law", "coding")
-    )
+    lattice, law = (getattr(row.scheme, name, None) for name in ("lattice", "law"))
     without = "pairs" if row.scheme.dimension == 2 else None
-    parts = (lattice.name if lattice else without, law, coding if coding == "entropy" else None)
-    return " ".join(filter(None, parts))
+    return " ".join(filter(None, (lattice.name if lattice else without, law)))
 
 
 ENTRIES: Columns = {

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.entries.ball import scaling_assumptions
-from jopeq.kernels.recipe import MAX_SIZE, Grid, Recipe
 from jopeq.noise import Laplace, Law, MultivariateT, add_noise, into_unit_ball
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
@@ -158,13 +157,6 @@ class AdditiveCodec(Codec[AdditiveNoise]):
     @cached_property
     def coder(self) -> Coder:
         return WordCoder(self.dimension, "<i4")
-
-    @cached_property
-    def recipe(self) -> Recipe | None:
-        noise = self.noise.recipe()
-        if noise is None or self.dimension > MAX_SIZE:
-            return None
-        return Recipe(Grid(self.grid, self.dimension), noise)
 
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
@@ -22,6 +22,7 @@ from jopeq.entries.ball import or_zero, scaling_assumptions, simulate_bias, simu
 from jopeq.errors import UpdateError
 from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
 from jopeq.lattice.codebook import (
+    MAX_SEARCHED_LETTERS,
     Codebook,
     LatticeCodebook,
     ScalarCodebook,
@@ -34,15 +35,12 @@ from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, Law, add_noise, into_unit_ball
 from jopeq.privacy.calibration import CellBounds, guarantee_of_noise, shortest_vector
 from jopeq.privacy.guarantee import Guarantee
-from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Codec, Letters
 from jopeq.schemes.parameters import LATTICE, LatticeParameter
-from jopeq.wire.coders import Coder, IntegerCoder, Packing
+from jopeq.wire.coders import Packing
 
-Coding = Literal["fixed", "entropy"]
-CODINGS = get_args(Coding)
 Levels = Literal["all", "odd"]
 
 _DITHERS = ((np.arange(256) + 0.5) / 256) - 0.5  # midpoints, in units of the step
@@ -51,78 +49,37 @@ _SAMPLES = 1 << 17
 _TEST_SEED = b"jopeq: a reproducible test stream"[:32]
 
 
-@lru_cache(maxsize=1)
-def _test_update() -> Array:
-    return portable.normal(PrivateStream.reproducible(_TEST_SEED), 0, _SAMPLES)
-
-
-def measure_bits(scheme: Scheme) -> float:
-    """Bits per entry of the entropy-coded body of a Gaussian update of 131,072 entries."""
-    update = _test_update()
-    if scheme.clip is not None:
-        update = update * (scheme.clip / scheme.spread)
-    _, counted = scheme.encode(
-        update,
-        seed=_TEST_SEED,
-        noise=PrivateStream.reproducible(_TEST_SEED[::-1]),
-        counts=True,
-    )
-    return counted.bits_per_entry
-
-
 @dataclass(frozen=True, kw_only=True)
 class QuantizedScheme(Scheme):
     """Dithered quantization of samples on a lattice.
 
     Parameters
     ----------
-    rate : float, optional
-        R, bits per entry: 2 to the power R·L letters, rounded down. Required unless ``step`` is
-        given.
+    rate : float
+        R, bits per entry: 2 to the power R·L letters, rounded down.
     lattice : Lattice, str or 2 × 2 generator, default "Z"
         "Z", "A2", "D4", "E8", or the rows of a generator matrix. L is its dimension.
     gamma : float, optional
         Radius of the ball that the cells of all letters fill. The default depends on the scheme.
-    coding : {"fixed", "entropy"}, default "fixed"
-        "fixed" spends R bits on every entry. "entropy" sends the lattice point itself, however far
-        away, at the rate that its entropy needs.
-    step : float, optional
-        Magnification of the lattice, in place of ``rate``. Needs ``coding="entropy"``.
     levels : {"all", "odd"}, default "all"
         "all" has all letters. An even number of them lies around the origin (mid-rise).
         "odd" has one letter fewer where their number is even, so that the origin is a codeword
-        (mid-tread, as in Definition II.2, which has one letter more than R bits can name). Fixed
-        coding only: entropy coding always has the origin.
+        (mid-tread, as in Definition II.2, which has one letter more than R bits can name).
     """
 
     is_subtractive: ClassVar[bool] = True  # whether the decoder subtracts the dither
+    has_kernels: ClassVar[bool] = False  # whether compiled kernels know the scheme, on Z and A2
 
-    rate: float | None = None
+    rate: float
     lattice: LatticeParameter = LATTICE
     gamma: float | None = None
-    coding: Coding = "fixed"
-    step: float | None = None
     levels: Levels = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.coding not in CODINGS:
-            raise ValueError(f"coding must be 'fixed' or 'entropy', got {self.coding!r}")
         if self.levels not in get_args(Levels):
             raise ValueError(f"levels must be 'all' or 'odd', got {self.levels!r}")
-        if self.levels == "odd" and self.coding == "entropy":
-            raise ValueError("levels='odd' needs coding='fixed': entropy coding has the origin")
-        if self.step is not None:
-            if self.coding == "fixed":
-                raise ValueError("step needs coding='entropy': at a fixed rate gamma sets the step")
-            if self.rate is not None or self.gamma is not None:
-                raise ValueError("give either step, or rate and gamma: both set the cell size")
-        elif self.rate is None:
-            remedy = "" if self.coding == "fixed" else ", or step, for the size of the cells"
-            raise ValueError(f"scheme {self.name!r} needs rate (bits per entry){remedy}")
-        self.cells  # noqa: B018 (checks rate, gamma and step together)
-        if self.coding == "fixed":
-            self.codebook  # noqa: B018
+        self.codebook  # noqa: B018 (checks rate and gamma together)
 
     @cached_property
     def codec(self) -> DitherCodec:
@@ -130,8 +87,9 @@ class QuantizedScheme(Scheme):
 
     # What the schemes of this family define
 
+    @property
     @abstractmethod
-    def _default_gamma(self, rate: float) -> float | None:
+    def _default_gamma(self) -> float | None:
         """The paper's support radius; None covers the unit ball exactly."""
 
     @property
@@ -153,46 +111,36 @@ class QuantizedScheme(Scheme):
     @cached_property
     def cells(self) -> Lattice:
         """The lattice at its final magnification."""
-        if self.rate is None:
-            return self.lattice.scale(1.0 if self.step is None else self.step)
-        letters = self._letters(self.rate)
-        gamma = self._default_gamma(self.rate) if self.gamma is None else self.gamma
+        gamma = self._default_gamma if self.gamma is None else self.gamma
         if gamma is None:
-            return self.lattice.scale(step_for_unit_ball(self.lattice, letters))
-        return self.lattice.scale(step_for_support(self.lattice, letters, gamma))
+            return self.lattice.scale(step_for_unit_ball(self.lattice, self._letters))
+        return self.lattice.scale(step_for_support(self.lattice, self._letters, gamma))
 
     @cached_property
     def codebook(self) -> Codebook:
         """The lattice points that a letter can name."""
-        if self.rate is None:
-            raise ValueError("a codebook needs rate")
-        return codebook(self.cells, self._letters(self.rate))
+        return codebook(self.cells, self._letters)
 
-    def _letters(self, rate: float) -> int:
-        letters = letters_for_rate(rate, self.dimension)
+    @property
+    def _letters(self) -> int:
+        letters = letters_for_rate(self.rate, self.dimension)
         if self.levels == "all" or letters % 2:
             return letters
         if letters < 4:
             least = math.log2(3.0) / self.dimension
             raise ValueError(
                 f"levels='odd' needs three letters, rate of at least {least:.4g} bits per entry, "
-                f"got {rate}: raise rate, or drop levels"
+                f"got {self.rate}: raise rate, or drop levels"
             )
         return letters - 1
 
-    @cached_property
+    @property
     def bits_per_entry(self) -> float:
-        """At a fixed rate exact; entropy-coded, measured on a Gaussian update."""
-        if self.coding == "entropy":
-            return measure_bits(self)
         return Packing(self.codebook.letters).bits_per_letter / self.dimension
 
     @cached_property
     def distortion(self) -> float:
-        """Noise plus quantization; at a fixed rate overload is counted in.
-
-        Entropy-coded ``dq`` is given as its mean over all x: at the centre it makes no error.
-        """
+        """Noise plus quantization, overload counted in."""
         return self.codec.measure_distortion()
 
     @property
@@ -211,8 +159,6 @@ class QuantizedScheme(Scheme):
         """Laplace on Z: whether the tail letter lies beyond [−1, 1] for some dither."""
         if not isinstance(noise, Laplace) or self.dimension != 1:
             return False
-        if self.coding == "entropy":
-            return True
         return 0.5 * self.cells.step * (self.codebook.letters - 1) >= 1.0
 
 
@@ -228,8 +174,10 @@ class SubtractiveDither(QuantizedScheme):
 
     name: ClassVar[str] = "sdq"
     is_private: ClassVar[bool] = False
+    has_kernels: ClassVar[bool] = True
 
-    def _default_gamma(self, rate: float) -> float | None:
+    @property
+    def _default_gamma(self) -> float | None:
         return None
 
 
@@ -239,6 +187,7 @@ class NonSubtractiveDither(SubtractiveDither):
 
     name: ClassVar[str] = "dq"
     is_subtractive: ClassVar[bool] = False
+    has_kernels: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,10 +225,9 @@ class PrivateQuantizedScheme(QuantizedScheme):
         shortest, step = shortest_vector(self.cells), self.cells.step
         least = max(math.ldexp(math.sqrt(noise.variance), -bits), 2.0**-48) * step / shortest
         if step < least:
-            remedy = "raise step" if self.step is not None else "lower rate or raise gamma"
             raise ValueError(
-                f"step must be at least {least:.3g} (2⁻{bits} of the noise, 2⁻⁴⁸ of the ball), or "
-                f"rounding errors would show; got {step:.3g}: {remedy}"
+                f"cells must be at least {least:.3g} wide (2⁻{bits} of the noise, 2⁻⁴⁸ of the "
+                f"ball), or rounding errors would show; got {step:.3g}: lower rate or raise gamma"
             )
 
     @property
@@ -298,8 +246,9 @@ class PrivateQuantizedScheme(QuantizedScheme):
     def _nominal(self) -> float | None:
         return self.epsilon
 
-    def _default_gamma(self, rate: float) -> float | None:
-        return self.target.gamma(rate)
+    @property
+    def _default_gamma(self) -> float | None:
+        return self.target.gamma(self.rate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,6 +309,7 @@ class JoPEQ(PrivateQuantizedScheme):
     """
 
     name: ClassVar[str] = "jopeq"
+    has_kernels: ClassVar[bool] = True
 
     law: LawName | None = None
 
@@ -378,13 +328,11 @@ class JoPEQ(PrivateQuantizedScheme):
 
 
 class DitherCodec(Codec[QuantizedScheme]):
-    """A letter is the codeword, or the lattice point, nearest to x + n + d."""
+    """A letter is the codeword nearest to x + n + d."""
 
     def __init__(self, scheme: QuantizedScheme) -> None:
         super().__init__(scheme)
         self.is_subtractive = scheme.is_subtractive
-        self.is_entropy_coded = scheme.coding == "entropy"
-        self.is_bounded = scheme.is_private or not self.is_entropy_coded
 
     @cached_property
     def noise(self) -> Law | None:
@@ -399,28 +347,21 @@ class DitherCodec(Codec[QuantizedScheme]):
         return self.scheme.codebook
 
     @cached_property
-    def points(self) -> Codebook | Lattice:
-        """What letters name: points of the codebook, or any of the lattice."""
-        return self.cells if self.is_entropy_coded else self.codebook
-
-    @cached_property
-    def coder(self) -> Coder:
-        if self.is_entropy_coded:
-            return IntegerCoder(self.dimension)
+    def coder(self) -> Packing:
         return Packing(self.codebook.letters)
 
     def measure_distortion(self) -> float:
         """``Scheme.distortion``."""
         factor = 1.0 if self.is_subtractive else 2.0  # an unsubtracted dither adds its own power
-        never_overloads = self.dimension == 1 and self.noise is None and self.is_subtractive
-        is_line = not self.is_entropy_coded and isinstance(self.codebook, ScalarCodebook)
+        is_line = isinstance(self.codebook, ScalarCodebook)
+        never_overloads = is_line and self.noise is None and self.is_subtractive
         is_rare = is_line and self.codebook.letters > _MOST_LISTED  # overload, with so many letters
-        if self.is_entropy_coded or never_overloads or is_rare:
+        if never_overloads or is_rare:
             variance = 0.0 if self.noise is None else self.noise.variance
             return variance + factor * self.cells.second_moment
-        if not is_line:
-            return self._lattice_distortion()
-        return float(self._scalar_errors(np.zeros(1))[1][0])
+        return (
+            float(self._scalar_errors(np.zeros(1))[1][0]) if is_line else self._lattice_distortion()
+        )
 
     def _lattice_distortion(self) -> float:
         """E‖decoded‖²/L at x = 0 over 131,072 fixed draws: standard error about half a percent."""
@@ -437,15 +378,11 @@ class DitherCodec(Codec[QuantizedScheme]):
         return self.codebook.points(np.arange(self.codebook.letters))[:, 0]
 
     def bias(self) -> float:
-        if self.is_entropy_coded:
-            return 0.0
         if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
             return simulate_bias(self)
         return or_zero(float(self._scalar_errors(np.ones(1))[0][0]))
 
     def errors_at(self, norms: Array) -> tuple[Array, Array] | None:
-        if self.is_entropy_coded:
-            return None
         if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
             return simulate_errors(self, norms) if self.bias() else None
         return self._scalar_errors(norms)
@@ -470,21 +407,12 @@ class DitherCodec(Codec[QuantizedScheme]):
         More than 4096 cells are taken together, neighbour by neighbour. None is left out: those
         beyond the ball attain the ε of a Laplace law.
         """
-        step = self.cells.step
-        if not self.is_entropy_coded:
-            letters = self.codebook.letters
-            kept = np.arange(1, letters)
-            if letters > _MOST_LISTED:
-                kept = np.unique(np.linspace(1, letters - 1, _MOST_LISTED).astype(np.int64))
-            edges = (kept - 0.5 * letters) * step
-            low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
-        else:
-            deviation = 0.0 if self.noise is None else math.sqrt(self.noise.variance)
-            cells = math.ceil((2.0 + 60.0 * deviation) / step) + 2
-            together = -(-2 * cells // _MOST_LISTED)
-            reach = -(-cells // together)
-            low = (np.arange(-reach, reach + 1) * together - 0.5) * step
-            high = low + together * step
+        step, letters = self.cells.step, self.codebook.letters
+        kept = np.arange(1, letters)
+        if letters > _MOST_LISTED:
+            kept = np.unique(np.linspace(1, letters - 1, _MOST_LISTED).astype(np.int64))
+        edges = (kept - 0.5 * letters) * step
+        low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
         centre = (inputs + dither * step)[:, None]
         if self.noise is None:
             with np.errstate(divide="ignore"):
@@ -494,21 +422,21 @@ class DitherCodec(Codec[QuantizedScheme]):
     @cached_property
     def recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
-        is_plain = self.is_entropy_coded or self.cells.generator is not None
-        if is_plain or self.codebook.letters > MAX_LETTERS or (self.noise and not noise):
+        if not self.scheme.has_kernels or (self.noise is not None and noise is None):
             return None
-        step: Line | Cells
-        if isinstance(self.codebook, LatticeCodebook):
-            step = Cells(self.codebook, self.is_subtractive)
-        else:
-            step = Line(self.cells.step, self.codebook.letters, self.is_subtractive)
-        return Recipe(step, noise, is_clipped=self.scheme.is_private)
+        is_clipped = self.scheme.is_private
+        letters = self.codebook.letters
+        if self.cells.name == "Z" and letters <= MAX_LETTERS:
+            return Recipe(Line(self.cells.step, letters), noise, is_clipped)
+        if self.cells.name == "A2" and letters <= MAX_SEARCHED_LETTERS:
+            return Recipe(Cells(cast(LatticeCodebook, self.codebook)), noise, is_clipped)
+        return None
 
     def dither(self, first: int, count: int, shared: SharedStream) -> Array:
         """The dither (count, L) of samples ``first``…, in scaled units."""
         size = self.dimension
         words = shared.words16(lane=0, start=first * size, count=count * size)
-        return self.points.dither(words.reshape(count, size))
+        return self.codebook.dither(words.reshape(count, size))
 
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
@@ -520,15 +448,13 @@ class DitherCodec(Codec[QuantizedScheme]):
             samples = add_noise(self.noise, samples, private, first)
         dithered = samples + self.dither(first, len(samples), shared)
         try:
-            if self.is_entropy_coded:
-                return Letters(self.cells.nearest(dithered), clipped)
             indices, overloaded = self.codebook.quantize(dithered)
             return Letters(indices, clipped, int(overloaded.sum()))
         except ValueError as error:  # never where an ε is named: its scheme rules it out
-            raise UpdateError(f"{error}: raise clip, spread or step") from error
+            raise UpdateError(f"{error}: raise clip or spread") from error
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        points = self.points.points(letters)
+        points = self.codebook.points(letters)
         if not self.is_subtractive:
             return points
         return points - self.dither(first, len(letters), shared)

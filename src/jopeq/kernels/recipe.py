@@ -2,8 +2,8 @@
 
     entries → (entry − mean)·inverse → into the unit ball → + noise → one of the steps → bytes
 
-A scheme that fits this line offers a recipe. The plain path codes the others (entropy coding,
-whole updates). All kernels must equal the plain path byte for byte.
+``JoPEQ``, ``Response`` and ``SubtractiveDither`` on Z and A2 offer a recipe. The plain path codes
+all others. All kernels must equal the plain path byte for byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from jopeq.noise.law import NoiseRecipe
 Layers = tuple[tuple[int, int, int], ...]  # (first, last, place of its signs) of turned blocks
 
 MAX_LETTERS = 1 << 16
-MAX_SIZE = 64  # entries of a sample without a lattice
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,13 @@ class Line:
 
     step: float
     letters: int
-    is_subtractive: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The same on A2, D4 or E8: the letters are the listed points of a codebook."""
+    """The same on A2: the letters are the listed points of a codebook that is searched."""
 
     codebook: LatticeCodebook
-    is_subtractive: bool = True
 
     @property
     def letters(self) -> int:
@@ -65,37 +62,18 @@ class Chances:
         return len(self.values)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """round((x on the grid + noise)/grid) as a 32-bit word, for samples of ``size`` entries."""
-
-    grid: float
-    size: int
-
-
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """How samples become letters (or words) and back."""
+    """How samples become letters and back."""
 
-    step: Line | Cells | Chances | Grid
+    step: Line | Cells | Chances
     noise: NoiseRecipe | None = None
     is_clipped: bool = True
 
     @property
     def dimension(self) -> int:
         """Entries of a sample."""
-        if isinstance(self.step, Grid):
-            return self.step.size
-        if isinstance(self.step, Cells):
-            return self.step.codebook.lattice.dimension
-        return 1
-
-    @property
-    def lattice(self) -> str:
-        """Which dither is drawn: "Z" wherever samples are single entries."""
-        if isinstance(self.step, Cells):
-            return self.step.codebook.lattice.name
-        return "Z"
+        return 2 if isinstance(self.step, Cells) else 1
 
 
 @dataclass(frozen=True, eq=False)

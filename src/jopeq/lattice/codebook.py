@@ -157,7 +157,7 @@ class LatticeCodebook(Codebook):
             raise ValueError(
                 f"a fixed-rate codebook on {self.lattice.name!r} has at most "
                 f"{MAX_LATTICE_LETTERS} letters (rate {bits:g}), got {self.letters}: "
-                "lower rate, or use coding='entropy', which has no limit"
+                "lower rate"
             )
 
     @cached_property

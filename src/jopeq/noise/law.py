@@ -376,8 +376,7 @@ class MultivariateT(Law):
         return np.asarray(special.stdtr(self.nu, z))
 
     def recipe(self) -> NoiseRecipe | None:
-        is_odd = self.dimension > 2 and self.dimension % 2  # normals come in pairs
-        if is_odd or not isinstance(self.squared_scale, (int, float)):
+        if self.dimension > 2 or not isinstance(self.squared_scale, (int, float)):
             return None
         return NoiseRecipe("t", math.sqrt(self.squared_scale), self.cut, self.nu)
 

@@ -214,9 +214,8 @@ class Scheme(ABC):
         ``like`` is an update or a state with the layout that you expect. The result has its names,
         shapes, types and devices; integer and boolean arrays of a state are 0, since no update
         changes them. Any other layout raises ``StateMismatchError`` before the body is decoded.
-        Without ``like`` the payload chooses names and shapes, and entropy coding puts hundreds of
-        entries into a byte: give ``like`` where you do not trust the sender. A payload that is sent
-        again decodes again.
+        Without ``like`` the payload chooses names and shapes: give ``like`` where you do not trust
+        the sender. A payload that is sent again decodes again.
 
         >>> from jopeq import scheme
         >>> state = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7)}

@@ -117,8 +117,9 @@ class RecordSum:
         Public bound on the records of one hospital, by default ``records``. A smaller one needs
         fewer padded chunks in ``share``.
     batch_dependence : float, default 2⁻²⁰
-        How far a record may move each other record's clipped row, in units of C: floats of a row
-        depend a little on the batch that it was computed in. 0 where rows are computed one by one.
+        How far a record may move each other record's clipped row, in units of C. Records sit in
+        random slots, so an absent one moves nobody to another place; what this pays for is a row
+        that depends on what other slots of its batch hold. 0 where rows are computed one by one.
     evaluations : int, default 0
         How many sums a hospital takes part in beside the rounds: ``evaluation`` is their scheme.
         One ε covers both, and each costs as much as a round.

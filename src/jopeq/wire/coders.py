@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
-from jopeq.wire import entropy
 
 Integers = NDArray[np.int64]
 
@@ -201,28 +200,6 @@ class Packing:
         for place in range(1, self.width):
             letters |= rows[:, place].astype(np.int64) << place
         return letters
-
-
-@dataclass(frozen=True)
-class IntegerCoder:
-    """``dimension`` unbounded integers a sample, entropy-coded."""
-
-    dimension: int
-
-    @property
-    def chunk(self) -> int:
-        return _CHUNK_SAMPLES
-
-    def check(self, body_bytes: int, samples: int) -> None:
-        if samples * self.dimension > entropy.MAX_ENTRIES_PER_BYTE * body_bytes:
-            raise PayloadError(f"the header claims {samples} samples in {body_bytes} bytes")
-
-    def encode(self, letters: NDArray[Any]) -> bytes:
-        return entropy.encode(letters)
-
-    def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]:
-        letters, used = entropy.decode(body[position:], samples, self.dimension)
-        return letters, position + used
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def test_a_stopped_run_says_how_to_go_on(invoke, monkeypatch, tmp_path):
 BAD = {  # options, and what the error names
     "--data letters": "digits",
     "--model transformer": "model",
-    "--scheme jopeq": "--epsilon",
+    "--scheme jopeq": "--rate must be given",
     "--scheme laplas": "laplace",
     "--clip tight": "--clip",
     "--scheme sphere --epsilon 8": "clip",

@@ -1,4 +1,4 @@
-"""ChaCha20: key stream read forwards from OpenSSL, and single blocks in a compiled loop."""
+"""ChaCha20: key stream read forwards from OpenSSL, and short pieces in a compiled loop."""
 
 from __future__ import annotations
 
@@ -17,70 +17,6 @@ from jopeq.random.streams import WORD32, ChaChaStream, check_range
 
 _BLOCK = 64  # bytes
 _SHORT = 1 << 15  # bytes: for fewer, OpenSSL takes longer to begin than the compiled loop to end
-
-
-@part
-def _turn(word, left):
-    """A 32-bit rotation; the compiler widens what is not cast back."""
-    return np.uint32((word << np.uint32(left)) | (word >> np.uint32(32 - left)))
-
-
-@part
-def _mix(x, y, z, w):
-    """The quarter round of RFC 8439."""
-    x = np.uint32(x + y)
-    w = _turn(np.uint32(w ^ x), 16)
-    z = np.uint32(z + w)
-    y = _turn(np.uint32(y ^ z), 12)
-    x = np.uint32(x + y)
-    w = _turn(np.uint32(w ^ x), 8)
-    z = np.uint32(z + w)
-    y = _turn(np.uint32(y ^ z), 7)
-    return x, y, z, w
-
-
-@part
-def _quarter(s, a, b, c, d):
-    s[a], s[b], s[c], s[d] = _mix(s[a], s[b], s[c], s[d])
-
-
-@part
-def start_state(key, lane):
-    """The initial state of a lane's blocks, in the second half; the first half is for one block."""
-    state = np.zeros(32, dtype=np.uint32)
-    state[16] = 0x61707865
-    state[17] = 0x3320646E
-    state[18] = 0x79622D32
-    state[19] = 0x6B206574
-    state[20:28] = key
-    state[31] = lane
-    return state
-
-
-@part
-def block(state, counter):
-    """Leave the words of one block in the first half of ``state``."""
-    state[28] = counter
-    state[:16] = state[16:]
-    for _ in range(10):
-        _quarter(state, 0, 4, 8, 12)
-        _quarter(state, 1, 5, 9, 13)
-        _quarter(state, 2, 6, 10, 14)
-        _quarter(state, 3, 7, 11, 15)
-        _quarter(state, 0, 5, 10, 15)
-        _quarter(state, 1, 6, 11, 12)
-        _quarter(state, 2, 7, 8, 13)
-        _quarter(state, 3, 4, 9, 14)
-    for i in range(16):
-        state[i] = np.uint32(state[i] + state[16 + i])
-
-
-@part
-def word64(state, place):
-    """64-bit word ``place`` of the lane of ``state``."""
-    block(state, place // 8)
-    low = 2 * (place % 8)
-    return np.uint64(state[low]) | (np.uint64(state[low + 1]) << np.uint64(32))
 
 
 SIDE = 8  # blocks side by side
@@ -139,10 +75,14 @@ def side_by_side(typing: Any, start: Any, words: Any) -> Any:
 @part
 def side_start(key, lane):
     """The initial state of ``SIDE`` blocks of a lane, without their counters (row 12)."""
-    start = np.empty((16, SIDE), dtype=np.uint32)
-    one = start_state(key, lane)
-    for i in range(16):
-        start[i, :] = one[16 + i]
+    start = np.zeros((16, SIDE), dtype=np.uint32)
+    start[0, :] = 0x61707865
+    start[1, :] = 0x3320646E
+    start[2, :] = 0x79622D32
+    start[3, :] = 0x6B206574
+    for i in range(8):
+        start[4 + i, :] = key[i]
+    start[15, :] = lane
     return start
 
 

@@ -16,17 +16,7 @@ from numpy.typing import NDArray
 from jopeq.errors import PayloadError
 from jopeq.kernels.cpu.chacha import KeyStream, key_buffer
 from jopeq.kernels.cpu.native import F32, F64, kernel, part, read, write
-from jopeq.kernels.cpu.steps import (
-    WIDE,
-    Buffers,
-    Bytes,
-    Draws,
-    Lane,
-    Source,
-    Step,
-    Target,
-    prepare,
-)
+from jopeq.kernels.cpu.steps import WIDE, Bytes, Draws, Lane, Source, Step, Target, prepare
 from jopeq.kernels.recipe import Recipe
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import WORD16, ChaChaStream, PrivateStream, SharedStream
@@ -37,14 +27,13 @@ Update = NDArray[np.float32]
 Body = tuple[memoryview, list[Scale], SharedStream]
 
 _NARROW: Update = np.empty(0, dtype=np.float32)
-_NO_DITHER = np.empty(0, dtype=WORD16)
 _OUTSIDE = "an index lies outside the codebook, or padding is not zero"
 _TOO_LARGE = "the payload holds numbers too large for float32"
 
 
 def body_bytes(recipe: Recipe, samples: int) -> int:
     """Bytes of a body of so many samples."""
-    return prepare(recipe).body_size(samples)
+    return prepare(recipe).packing.size(samples)
 
 
 def encode_body(
@@ -61,7 +50,7 @@ def encode_body(
 
     def work(begin: int, end: int) -> tuple[int, int]:
         most = min(step.chunk, end - begin)
-        buffers = Buffers(step, most)
+        letters = np.empty(most, dtype=np.uint16)
         lanes = [
             (_open(shared if lane.is_shared else private, lane, begin, most), lane.bytes_per_sample)
             for lane in step.lanes
@@ -72,7 +61,8 @@ def encode_body(
             words = [keys.next(each * (last - first)) for keys, each in lanes]
             source = _source(entries, scales, first, last, step.size)
             place = step.place(first, last)
-            more = step.encode(source, Draws(words, key, first), buffers, out[place])
+            here = letters[: last - first]
+            more = step.encode(source, Draws(words, key, first), here, out[place])
             clipped, overloaded = clipped + more[0], overloaded + more[1]
         return clipped, overloaded
 
@@ -185,9 +175,7 @@ class _ChunkDecoder:
         packed, self._scales, shared = body
         self._step, self._ends, self._letters = step, ends, letters
         self._packed = np.frombuffer(packed, dtype=np.uint8)
-        self._dither: KeyStream | None = None
-        if step.is_dithered:
-            self._dither = _open(shared, step.dither, begin, len(letters), room)
+        self._dither = _open(shared, step.dither, begin, len(letters), room)
 
     def next(self, first: int, last: int, out: Update) -> None:
         """The entries of samples first…last, which follow those of the call before."""
@@ -214,9 +202,7 @@ class _ChunkDecoder:
 
     def _decode(self, first: int, last: int, target: Target) -> None:
         step, count = self._step, last - first
-        dither = _NO_DITHER
-        if self._dither is not None:
-            dither = self._dither.next(step.dither.bytes_per_sample * count).view(WORD16)
+        dither = self._dither.next(step.dither.bytes_per_sample * count).view(WORD16)
         here = self._packed[step.place(first, last)]
         code = step.decode(here, dither, self._letters[:count], target)
         if code:

@@ -1,4 +1,4 @@
-"""Encode and decode one chunk of single entries (quantizer, channel) or of words.
+"""Encode and decode one chunk of single entries: quantizer, or channel.
 
 Work goes block by block (a few thousand entries stay in the first-level cache), in loops simple
 enough to be vectorised; letters are packed at the end of the chunk.
@@ -30,24 +30,19 @@ from jopeq.kernels.cpu.native import (
 )
 from jopeq.kernels.cpu.pack import PACKING
 from jopeq.kernels.cpu.samples import (
-    GAVE_UP,
     INFINITE,
     NO_NOISE,
     NOISE,
     SOURCE,
     add_noise,
     finish,
-    into_ball,
     scale_and_clip,
     scale_samples,
     words_per_sample,
 )
 
 _BLOCK = 1024
-_GRID_BLOCK = 512  # entries: noise of whole samples needs more buffers
-_WORDS = 1024  # decoded together
-_WORD_LIMIT = 2.0**31 - 1.0
-_COUNTS = types.UniTuple(I64, 2)  # clipped, and overloaded; of words, 0 or GAVE_UP
+_COUNTS = types.UniTuple(I64, 2)  # clipped, overloaded
 LINE, TABLE = 0, 1
 
 
@@ -60,7 +55,7 @@ def _unit_dither(word):
 @kernel(*SOURCE, FLAG, *NOISE, read(U16), F64, *PACKING, write(U16), write(U8), returns=_COUNTS)
 def encode_line(
     narrow, wide, mean, inverse, is_clipped,
-    law, scale, nu, limit, words, key, place, more, dither, step,
+    law, scale, nu, limit, words, key, place, dither, step,
     alphabet, width, digits, bits, letters, out,
 ):  # fmt: skip
     """Clip, add noise and dither, quantize, pack: (clipped, overloaded)."""
@@ -77,11 +72,8 @@ def encode_line(
         else:
             scale_samples(narrow, wide, first, mean, inverse, samples)
         if law != NO_NOISE:
-            mine = slice(per * first, per * (first + size))
-            add_noise(
-                law, scale, nu, limit, words[mine], more, key, place + first, 1,
-                samples, buffers,
-            )  # fmt: skip
+            mine = words[per * first : per * (first + size)]
+            add_noise(law, scale, nu, limit, mine, key, place + first, 1, samples, buffers)
         here, into = dither[first : first + size], letters[first : first + size]
         for i in range(size):
             cell = np.floor((samples[i] + _unit_dither(here[i]) * step) * inverse_step + middle)
@@ -199,9 +191,8 @@ def decode_letters(
 ):  # fmt: skip
     """Letters to entries, float32 in the update's units, or float64 where ``wide`` is not empty.
 
-    ``rows`` holds the points of every byte, where bytes hold whole letters. An empty ``dither``
-    subtracts none. Returns 1 for bytes that no encoder writes, 2 when an entry leaves float32,
-    else 0.
+    ``rows`` holds the points of every byte, where bytes hold whole letters. Returns 1 for bytes
+    that no encoder writes, 2 when an entry leaves float32, else 0.
     """
     count, per_byte = len(letters), len(rows) // 256
     if per_byte:
@@ -219,80 +210,6 @@ def decode_letters(
             _look_up(body[first // per_byte : -(-last // per_byte)], rows, buffer)
         else:
             _find(letters[first:last], kind, step, middle, values, points)
-        if len(dither):
-            _subtract(points, dither[first:last], step)
+        _subtract(points, dither[first:last], step)
         largest = max(largest, finish(points, first, unit, mean, wide, narrow))
-    return 0 if largest < INFINITE else 2
-
-
-# Words of 32 bits on a fine grid, for samples of any size
-
-
-@part
-def _round_inside(samples, size, grid, finer):
-    """To the nearest point of the grid, towards 0 where that leaves the ball."""
-    if size == 1:  # the ends of [−1, 1] lie on the grid
-        for i in range(len(samples)):
-            samples[i] = np.rint(samples[i] * finer) * grid
-        return
-    for first in range(0, len(samples), size):
-        total = 0.0
-        for i in range(first, first + size):
-            rounded = np.rint(samples[i] * finer) * grid
-            total += rounded * rounded
-        for i in range(first, first + size):
-            level = samples[i] * finer
-            samples[i] = (np.trunc(level) if total > 1.0 else np.rint(level)) * grid
-
-
-@kernel(*SOURCE, *NOISE, I64, F64, write(U8), returns=_COUNTS)
-def encode_grid(
-    narrow, wide, mean, inverse,
-    law, scale, nu, limit, words, key, place, more, size, grid, out,
-):  # fmt: skip
-    """Ball, round to the grid inside it, noise, round, 32-bit words."""
-    finer = 1.0 / grid  # exact, as the grid is a power of two
-    samples_buffer, buffers = np.empty(_GRID_BLOCK), np.empty((3, _GRID_BLOCK))
-    clipped = 0
-    count, per_block = len(out) // (4 * size), _GRID_BLOCK // size
-    per, per_more = words_per_sample(law, size), 4 if len(more) else 0
-    for first in range(0, count, per_block):
-        here = min(per_block, count - first)
-        samples = samples_buffer[: here * size]
-        scale_samples(narrow, wide, first * size, mean, inverse, samples)
-        clipped += into_ball(samples, size)
-        _round_inside(samples, size, grid, finer)
-        mine = slice(per * first, per * (first + here))
-        others = more[per_more * first : per_more * (first + here)]
-        if not add_noise(
-            law, scale, nu, limit, words[mine], others, key, place + first, size,
-            samples, buffers,
-        ):  # fmt: skip
-            return clipped, np.int64(GAVE_UP)
-        into = out[4 * first * size : 4 * (first + here) * size]
-        for i in range(here * size):
-            level = min(max(np.rint(samples[i] * finer), -_WORD_LIMIT), _WORD_LIMIT)
-            word = np.uint32(np.int32(level))
-            into[4 * i] = np.uint8(word)
-            into[4 * i + 1] = np.uint8(word >> np.uint32(8))
-            into[4 * i + 2] = np.uint8(word >> np.uint32(16))
-            into[4 * i + 3] = np.uint8(word >> np.uint32(24))
-    return clipped, np.int64(0)
-
-
-@kernel(read(U8), F64, F64, F64, write(F64), write(F32), returns=I64)
-def decode_grid(body, grid, unit, mean, wide, narrow):
-    """32-bit words to entries; codes as ``line.decode_letters``."""
-    count = len(body) // 4
-    buffer = np.empty(_WORDS)
-    largest = np.int32(0)
-    for first in range(0, count, _WORDS):
-        size = min(_WORDS, count - first)
-        mine, samples = body[4 * first : 4 * (first + size)], buffer[:size]
-        for i in range(size):
-            word = np.uint32(mine[4 * i]) | (np.uint32(mine[4 * i + 1]) << np.uint32(8))
-            word |= np.uint32(mine[4 * i + 2]) << np.uint32(16)
-            word |= np.uint32(mine[4 * i + 3]) << np.uint32(24)
-            samples[i] = np.float64(np.int32(word)) * grid
-        largest = max(largest, finish(samples, first, unit, mean, wide, narrow))
     return 0 if largest < INFINITE else 2

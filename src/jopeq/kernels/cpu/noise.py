@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from jopeq.kernels.cpu.chacha import SIDE, side_by_side, side_start, start_state, word64
+from jopeq.kernels.cpu.chacha import SIDE, side_by_side, side_start
 from jopeq.kernels.cpu.native import as_bits, as_float, leading_zeros, part
 from jopeq.random import portable
-from jopeq.random.portable import DEEP, EXTRA_LANE, FAR_WORDS, GAMMA_LANE, MAX_ATTEMPTS, NEXT_LANE
+from jopeq.random.portable import EXTRA_LANE
 
 _LN2_HIGH, _LN2_LOW = portable.LN2_HIGH, portable.LN2_LOW
 _INVERSE_LN2 = 1.0 / math.log(2.0)
@@ -27,7 +27,6 @@ _QUADRANT = math.pi / 2
 _TOP_BIT = np.uint64(1 << 63)
 _WHOLE = 2.0**52  # its last bit counts ones
 _WHOLE_BITS = np.uint64(0x433 << 52)
-_MOST_ZEROS = 12 + 64 * FAR_WORDS - 1
 
 _A11, _A10, _A9, _A8, _A7, _A6, _A5, _A4, _A3, _A2, _A1 = portable.ATANH_TERMS
 _E14, _E13, _E12, _E11, _E10, _E9, _E8, _E7, _E6, _E5, _E4, _E3, _E2, _E1 = portable.EXPM1_TERMS
@@ -51,14 +50,6 @@ def log_of_parts(mantissa, exponent):
     h = (h * q + _A2) * q + _A1
     tail = (s * q * h * 2.0 + power * _LN2_LOW) + s * 2.0
     return power * _LN2_HIGH + tail
-
-
-@part
-def log(x):
-    """ln x for a normal x > 0."""
-    bits = as_bits(x)
-    exponent = np.float64(np.int64(bits >> np.uint64(52)) - 1022)
-    return log_of_parts(as_float((bits & _FRACTION) | _HALF_BITS), exponent)
 
 
 @part
@@ -106,12 +97,6 @@ def circle(word):
     return (-x, -y) if is_flipped else (x, y)
 
 
-@part
-def unit(word):
-    """(w + ½)·2⁻⁶⁴."""
-    return (np.float64(word) + 0.5) * 2.0**-64
-
-
 # ``samplers``
 
 
@@ -135,20 +120,7 @@ def _first_zeros(word):
 
 
 @part
-def far_zeros(state, lane, place):
-    """The extra word being zero as well, the count goes on in up to three more."""
-    zeros = 76
-    for number in range(1, FAR_WORDS):
-        state[31] = np.uint32((EXTRA_LANE | lane) + number * NEXT_LANE)
-        word = word64(state, place)
-        zeros += leading_zeros(word)
-        if word != 0:
-            break
-    return min(zeros, _MOST_ZEROS)
-
-
-@part
-def _count_zeros(words, stride, key, place, goes_far, zeros):
+def _count_zeros(words, stride, key, place, zeros):
     """``zeros_of`` every ``stride``-th word, which is word ``place``… of lane 0.
 
     ``SIDE`` extra words are made at a time. 1024 words need more of them once in 10¹¹ blocks.
@@ -172,15 +144,13 @@ def _count_zeros(words, stride, key, place, goes_far, zeros):
             low = 2 * (at % 8)
             extra = np.uint64(found[low, j]) | (np.uint64(found[low + 1, j]) << np.uint64(32))
             zeros[i] = np.float64(zeros_of(word, extra))
-            if goes_far and extra == 0 and exponent_bits(word) == 0:  # one draw in 2⁷⁶
-                zeros[i] = np.float64(far_zeros(start_state(key, 0), 0, at))
         first += SIDE
 
 
 @part
 def laplace(words, key, place, draws):
     """Standard Laplace draws."""
-    _count_zeros(words, 1, key, place, False, draws)
+    _count_zeros(words, 1, key, place, draws)
     for i in range(len(draws)):
         word = words[i]
         bits = as_bits(log_uniform(word, draws[i]))
@@ -188,73 +158,12 @@ def laplace(words, key, place, draws):
 
 
 @part
-def exponential(words, key, place, goes_far, draws):
-    """Standard exponential draws from every second word."""
-    _count_zeros(words, 2, key, place, goes_far, draws)
-    for i in range(len(draws)):
-        draws[i] = -log_uniform(words[2 * i], draws[i])
-
-
-@part
 def planar_t(words, key, place, nu, scale, radius, cosine, sine):
     """Points of the plane under the t law: one a pair of words, as radius·(cosine, sine)."""
-    exponential(words, key, place, False, radius)
+    _count_zeros(words, 2, key, place, radius)
     slope = 2.0 / nu
     for i in range(len(radius)):
-        radius[i] = np.sqrt(nu * expm1(radius[i] * slope)) * scale
+        draw = -log_uniform(words[2 * i], radius[i])
+        radius[i] = np.sqrt(nu * expm1(draw * slope)) * scale
     for i in range(len(radius)):
         cosine[i], sine[i] = circle(words[2 * i + 1])
-
-
-@part
-def normal(words, key, place, radius, draws):
-    """As many normals as words, by Box–Muller; ``radius`` is a buffer of half as many."""
-    exponential(words, key, place, True, radius)
-    for i in range(len(radius)):
-        root = np.sqrt(2.0 * radius[i])
-        cosine, sine = circle(words[2 * i + 1])
-        draws[2 * i] = root * cosine
-        draws[2 * i + 1] = root * sine
-
-
-@part
-def _try_gamma(d, c, first, second, third, key, lane, place):
-    """Marsaglia and Tsang's step: a gamma, or −1 when it is rejected."""
-    uniform = unit(first)
-    if first < DEEP:  # one draw in 2⁵⁴
-        more = unit(word64(start_state(key, EXTRA_LANE | lane), place))
-        uniform = (np.float64(first) + more) * 2.0**-64
-    radius = np.sqrt(-2.0 * log(uniform))
-    z = radius * circle(second)[0]
-    root = 1.0 + c * z
-    v = root * root * root
-    if not v > 0.0:
-        return -1.0
-    limit = 0.5 * z * z + d - d * v + d * log(v)
-    return d * v if log(unit(third)) < limit else -1.0
-
-
-@part
-def gamma(shape, words, key, place, draws):
-    """Gamma(shape) for samples ``place``…, from the four words each has in lane 1; else lane 2…
-
-    False when a sample is rejected ever again: then the stream is not random.
-    """
-    d = shape - 1.0 / 3.0
-    c = 1.0 / np.sqrt(9.0 * d)
-    for i in range(len(draws)):
-        at = 4 * (place + i)
-        draw = _try_gamma(
-            d, c, words[4 * i], words[4 * i + 1], words[4 * i + 2], key, GAMMA_LANE, at
-        )
-        attempt = 1
-        while draw < 0.0:
-            if attempt == MAX_ATTEMPTS:
-                return False
-            lane = GAMMA_LANE + attempt
-            state = start_state(key, lane)
-            first, second, third = word64(state, at), word64(state, at + 1), word64(state, at + 2)
-            draw = _try_gamma(d, c, first, second, third, key, lane, at)
-            attempt += 1
-        draws[i] = draw
-    return True

@@ -74,33 +74,24 @@ def finish(samples, first, unit, mean, wide, narrow):
     return largest
 
 
-# law, scale, nu, limit, words, key, place, more words
-NOISE = (I64, F64, F64, F64, read(U64), read(U32), I64, read(U64))
+# law, scale, nu, limit, words, key, place
+NOISE = (I64, F64, F64, F64, read(U64), read(U32), I64)
 NO_NOISE, LAPLACE, STUDENT = 0, 1, 2
-TOO_FAR, GAVE_UP = -1, -2  # what a kernel returns in place of a count: ``steps`` raises
 _SHRINK = 1.0 - 1e-12
 
 
 @part
-def into_ball(samples, size):
-    """Move samples radially into the unit ball; how many had to be."""
+def into_ball(samples):
+    """Move pairs radially into the unit disc; how many had to be."""
     moved = 0
-    if size == 1:
-        for i in range(len(samples)):
-            inside = min(max(samples[i], -1.0), 1.0)
-            moved += inside != samples[i]
-            samples[i] = inside
-        return moved
-    for first in range(0, len(samples), size):
-        total = 0.0
-        for i in range(first, first + size):
-            total += samples[i] * samples[i]
-        norm = np.sqrt(total)
+    for first in range(0, len(samples), 2):
+        x, y = samples[first], samples[first + 1]
+        norm = np.sqrt(x * x + y * y)
         if norm > 1.0:
             moved += 1
             factor = _SHRINK / norm
-            for i in range(first, first + size):
-                samples[i] *= factor
+            samples[first] = x * factor
+            samples[first + 1] = y * factor
     return moved
 
 
@@ -110,33 +101,21 @@ def _cut(value, limit):
 
 
 @part
-def add_noise(law, scale, nu, limit, words, more, key, place, size, samples, buffers):
-    """Noise for samples ``place``…; False when its sampler gives up."""
+def add_noise(law, scale, nu, limit, words, key, place, size, samples, buffers):
+    """Noise for samples ``place``… of one entry or two."""
     count, at = len(samples) // size, place * words_per_sample(law, size)
     if law == LAPLACE:
         draws = buffers[0, : len(samples)]
         noise.laplace(words, key, at, draws)
         for i in range(len(samples)):
             samples[i] = _cut(samples[i] + scale * draws[i], limit)
-    elif size <= 2:
+    else:
         radius, cosine, sine = buffers[0, :count], buffers[1, :count], buffers[2, :count]
         noise.planar_t(words, key, at, nu, scale, radius, cosine, sine)
         for i in range(count):
             samples[size * i] = _cut(samples[size * i] + cosine[i] * radius[i], limit)
             if size == 2:
                 samples[2 * i + 1] = _cut(samples[2 * i + 1] + sine[i] * radius[i], limit)
-    else:
-        draws = buffers[0, : len(samples)]
-        radius = buffers[1, : len(samples) // 2]
-        noise.normal(words, key, at, radius, draws)
-        gammas = buffers[1, :count]
-        if not noise.gamma(0.5 * nu, more, key, place, gammas):
-            return False
-        for i in range(count):
-            factor = np.sqrt(nu / (2.0 * gammas[i])) * scale
-            for j in range(size * i, size * (i + 1)):
-                samples[j] = _cut(samples[j] + draws[j] * factor, limit)
-    return True
 
 
 @part

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cached_property, lru_cache, partial
-from operator import mul
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +11,8 @@ from numpy.typing import NDArray
 
 from jopeq.errors import UpdateError
 from jopeq.kernels.cpu import lattice, line
-from jopeq.kernels.cpu.samples import GAVE_UP, LAPLACE, NO_NOISE, STUDENT, TOO_FAR
-from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
+from jopeq.kernels.cpu.samples import LAPLACE, NO_NOISE, STUDENT
+from jopeq.kernels.recipe import Cells, Chances, Line, Recipe
 from jopeq.random.streams import WORD16, WORD32, WORD64
 from jopeq.wire.coders import Packing
 
@@ -31,7 +29,6 @@ _CHUNK_BYTES = 1 << 21
 _SUM_CHUNK_BYTES = 3 << 19
 WIDE: Array = np.empty(0)
 _NO_WORDS = np.empty(0, dtype=np.uint64)
-_NO_MISSES = np.empty(0, dtype=np.int64), np.empty(0)
 _LAWS = {"laplace": LAPLACE, "t": STUDENT}
 
 
@@ -69,33 +66,17 @@ class Target(NamedTuple):
     narrow: NDArray[np.float32]
 
 
-class Buffers:
-    """Scratch memory of one thread."""
-
-    def __init__(self, step: Step, samples: int) -> None:
-        self.letters = np.empty(samples, dtype=np.uint16)
-        self.misses = _NO_MISSES
-        if step.lists_misses:
-            self.misses = np.empty(samples, dtype=np.int64), np.empty(samples * step.size)
-
-
 class Step(ABC):
     """Encode and decode one chunk. Chunks start at whole blocks of key stream and whole bytes."""
 
-    is_dithered = True  # whether ``decode`` reads the dither
-    lists_misses = False
-    lanes: list[Lane]  # what ``encode`` reads, in its order
+    lanes: list[Lane]  # what ``encode`` reads, in its order: first the dither
 
     def __init__(self, recipe: Recipe) -> None:
         self.size = recipe.dimension
         self.dither = Lane(True, 0, 2 * self.size)  # what encoder and decoder share
-        letters = getattr(recipe.step, "letters", None)
-        self.packing = None if letters is None else Packing(letters)
-        self.body_size: Callable[[int], int] = partial(mul, 4 * self.size)  # bytes of samples
-        if self.packing is not None:
-            numbers = (self.packing.width, self.packing.digits, self.packing.bits)
-            self.packing_numbers = (self.packing.letters, *numbers)
-            self.body_size = self.packing.size
+        self.packing = Packing(recipe.step.letters)
+        numbers = (self.packing.width, self.packing.digits, self.packing.bits)
+        self.packing_numbers = (self.packing.letters, *numbers)
 
     @cached_property
     def chunk(self) -> int:
@@ -106,21 +87,20 @@ class Step(ABC):
     @cached_property
     def sum_chunk(self) -> int:
         """Samples of a chunk of a sum."""
-        each = 12 * self.size + (self.dither.bytes_per_sample if self.is_dithered else 0)
-        return self._whole_blocks(_SUM_CHUNK_BYTES / each)
+        return self._whole_blocks(_SUM_CHUNK_BYTES / (14 * self.size))
 
     def _whole_blocks(self, samples: float) -> int:
-        block = 64 if self.packing is None else self.packing.block
+        block = self.packing.block
         return block * max(1, round(samples / block))
 
     def place(self, first: int, last: int) -> slice:
         """The bytes of samples first…last, where first begins a chunk."""
-        start = self.body_size(first)
-        return slice(start, start + self.body_size(last - first))
+        start = self.packing.size(first)
+        return slice(start, start + self.packing.size(last - first))
 
     @abstractmethod
-    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        """One chunk of samples into ``out``: (clipped, overloaded)."""
+    def encode(self, source: Source, draws: Draws, letters: Words16, out: Bytes) -> Counts:
+        """One chunk of samples into ``out``: (clipped, overloaded); ``letters`` is scratch."""
 
     @abstractmethod
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
@@ -128,7 +108,7 @@ class Step(ABC):
 
 
 class _Noise:
-    """Additive noise: the lanes it reads, and a kernel's arguments for it."""
+    """Additive noise: the lane it reads, and a kernel's arguments for it."""
 
     def __init__(self, recipe: Recipe) -> None:
         noise, size = recipe.noise, recipe.dimension
@@ -138,15 +118,11 @@ class _Noise:
             return
         law = _LAWS[noise.law]
         self._numbers = (law, noise.scale, noise.nu, noise.limit)
-        each = 16 if law == STUDENT and size == 1 else 8 * size
-        self.lanes = [Lane(False, 0, each)]
-        if law == STUDENT and size > 2:
-            self.lanes.append(Lane(False, 1, 32))
+        self.lanes = [Lane(False, 0, 16 if law == STUDENT else 8 * size)]
 
-    def arguments(self, draws: Draws, skip: int = 1) -> tuple[Any, ...]:
-        """The noise's words come after ``skip`` lanes."""
-        words = [piece.view(WORD64) for piece in draws.words[skip:]] + [_NO_WORDS] * 2
-        return (*self._numbers, words[0], draws.key, draws.first, words[1])
+    def arguments(self, draws: Draws) -> tuple[Any, ...]:
+        words = draws.words[1].view(WORD64) if self.lanes else _NO_WORDS
+        return (*self._numbers, words, draws.key, draws.first)
 
 
 class _OnLine(Step):
@@ -179,14 +155,13 @@ class _Line(_OnLine):
         self._is_clipped, self._step = recipe.is_clipped, step.step
         self._kind = (line.LINE, step.step, 0.5 * (step.letters - 1), WIDE)
         self._noise = _Noise(recipe)
-        self.is_dithered = step.is_subtractive
         self.lanes = [self.dither, *self._noise.lanes]
 
-    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        dither = draws.words[0].view(WORD16)
+    def encode(self, source: Source, draws: Draws, letters: Words16, out: Bytes) -> Counts:
+        noise, dither = self._noise.arguments(draws), draws.words[0].view(WORD16)
         return line.encode_line(
-            *source, self._is_clipped, *self._noise.arguments(draws), dither, self._step,
-            *self.packing_numbers, buffers.letters[: len(dither)], out,
+            *source, self._is_clipped, *noise, dither, self._step, *self.packing_numbers, letters,
+            out,
         )  # fmt: skip
 
 
@@ -198,79 +173,43 @@ class _Chances(_OnLine):
         self._kind = (line.TABLE, step.spacing, 0.0, step.values)
         self.lanes = [self.dither, Lane(False, 0, 4)]
 
-    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        drawn = draws.words[1].view(WORD32)
+    def encode(self, source: Source, draws: Draws, letters: Words16, out: Bytes) -> Counts:
+        words = draws.words[0].view(WORD16), draws.words[1].view(WORD32)
         return line.encode_chances(
-            *source, draws.words[0].view(WORD16), drawn, *self._arguments,
-            *self.packing_numbers, buffers.letters[: len(drawn)], out,
-        )  # fmt: skip
-
-
-class _Grid(Step):
-    is_dithered = False
-
-    def __init__(self, recipe: Recipe, step: Grid) -> None:
-        super().__init__(recipe)
-        self._grid, self._noise = step.grid, _Noise(recipe)
-        self.lanes = self._noise.lanes
-
-    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        noise = self._noise.arguments(draws, skip=0)
-        clipped, code = line.encode_grid(*source, *noise, self.size, self._grid, out)
-        _check(code)
-        return clipped, 0
-
-    def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        out = (target.unit, target.mean, target.wide, target.narrow)
-        return line.decode_grid(body, self._grid, *out)
+            *source, *words, *self._arguments, *self.packing_numbers, letters, out
+        )
 
 
 class _Cells(Step):
-    """Letters that name points of A2, D4 or E8."""
+    """Letters that name points of A2."""
 
     def __init__(self, recipe: Recipe, step: Cells) -> None:
         super().__init__(recipe)
-        self.codebook = step.codebook
         self._table = lattice.LetterTable(step.codebook)
-        self.lists_misses = not step.codebook.is_searched
         self._is_clipped, self._noise = recipe.is_clipped, _Noise(recipe)
-        self.is_dithered = step.is_subtractive
         self.lanes = [self.dither, *self._noise.lanes]
 
-    def encode(self, source: Source, draws: Draws, buffers: Buffers, out: Bytes) -> Counts:
-        """Find the letters of samples beyond a large codebook too, then pack."""
-        dither = draws.words[0].view(WORD16)
-        letters = buffers.letters[: len(dither) // self.size]
-        clipped, overloaded, misses = lattice.encode_cells(
-            *source, self._is_clipped, *self._noise.arguments(draws), self.size, dither,
-            *self._table.arguments, letters, *buffers.misses,
+    def encode(self, source: Source, draws: Draws, letters: Words16, out: Bytes) -> Counts:
+        noise, dither = self._noise.arguments(draws), draws.words[0].view(WORD16)
+        clipped, overloaded, is_far = lattice.encode_cells(
+            *source, self._is_clipped, *noise, dither, *self._table.arguments,
+            *self.packing_numbers, letters, out,
         )  # fmt: skip
-        _check(misses)
-        if misses:
-            where, points = buffers.misses
-            rows = points[: misses * self.size].reshape(misses, self.size)
-            letters[where[:misses]] = self.codebook.nearest_letter(rows)
-        lattice.pack_letters(letters, *self.packing_numbers, out)
+        if is_far:
+            raise UpdateError(
+                "x is too far from the origin to be quantized exactly: raise clip or spread"
+            )
         return clipped, overloaded
 
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
-        table = (self._table.codewords, self._table.basis, self.codebook.lattice.step)
+        points = (self._table.codewords, self._table.step)
         out = (target.unit, target.mean, letters, target.wide, target.narrow)
-        return lattice.decode_cells(body, *self.packing_numbers, self.size, dither, *table, *out)
+        return lattice.decode_cells(body, *self.packing_numbers, dither, *points, *out)
 
 
 @lru_cache(maxsize=128)
 def prepare(recipe: Recipe) -> Step:
     """The step of a recipe, ready."""
-    kinds: dict[type, Any] = {Line: _Line, Chances: _Chances, Grid: _Grid, Cells: _Cells}
+    kinds: dict[type, Any] = {Line: _Line, Chances: _Chances, Cells: _Cells}
     step: Step = kinds[type(recipe.step)](recipe, recipe.step)
     return step
-
-
-def _check(code: int) -> None:
-    if code == TOO_FAR:
-        raise UpdateError(
-            "x is too far from the origin to be quantized exactly: raise clip, spread or step"
-        )
-    if code == GAVE_UP:
-        raise RuntimeError("a noise sampler did not accept: the stream is not random")

@@ -14,31 +14,26 @@ import numpy as np
 import torch
 
 from jopeq.kernels.gpu.jit import HAS_TRITON, IS_INTERPRETED
-from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
+from jopeq.kernels.recipe import Cells, Chances, Line, Recipe
 from jopeq.wire.coders import Packing
 
 ROW = 32
 LANES = 32  # rows of a program: one warp, which takes rare branches alone and never waits
 TILE = ROW * LANES
-_MAX_CELLS = 256
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NUMBERS = (  # in the order of the kernels' arguments; what f0…f6 are depends on the step
     *("step", "inverse_step", "centre", "letters", "noise_scale", "noise_limit", "nu"),
     *("two_over_nu", "f0", "f1", "f2", "f3", "f4", "f5", "f6"),
 )
-_STEPS = {Line: "line", Cells: "cells", Chances: "chances", Grid: "grid"}
+_STEPS = {Line: "line", Cells: "cells", Chances: "chances"}
 
 
 def supports(recipe: Recipe | None) -> bool:
     """Whether the GPU kernels can code this recipe."""
-    if recipe is None or type(recipe.step) not in _STEPS or recipe.dimension > 2:
+    if recipe is None:
         return False
-    step = recipe.step
-    if isinstance(step, Cells):
-        return recipe.lattice == "A2" and step.letters <= _MAX_CELLS
-    if isinstance(step, Chances):
-        return bool((step.thresholds > 0).all())  # they are stored less one, in 32 bits
-    return not isinstance(step, Grid) or step.grid <= 1.0
+    step = recipe.step  # thresholds are stored less one, in 32 bits
+    return not isinstance(step, Chances) or bool((step.thresholds > 0).all())
 
 
 def flattened(tensor: torch.Tensor) -> torch.Tensor:
@@ -70,8 +65,7 @@ class Plan:
     noise: str  # "none", "laplace", "t", or "words": raw ones
     dimension: int
     is_clipped: bool
-    is_subtractive: bool
-    letters: int  # 0: 32-bit words
+    letters: int
     width: int  # bits a letter takes in the kernels
     columns: int  # thresholds of a level, or points to search
     group: int
@@ -82,18 +76,15 @@ class Plan:
     @property
     def packing(self) -> Packing | None:
         """Mixed radix, where letters are not written bit by bit."""
-        is_bits = self.letters == 1 << self.width or self.letters == 0
-        return None if is_bits else Packing(self.letters)
+        return None if self.letters == 1 << self.width else Packing(self.letters)
 
     def letters_in(self, count: int) -> int:
-        """Letters or words that so many entries make."""
-        samples = -(-count // self.dimension)
-        return samples * self.dimension if self.letters == 0 else samples
+        """Letters that so many entries make."""
+        return -(-count // self.dimension)
 
     def size(self, count: int) -> int:
         """Bytes that so many entries take."""
-        made = self.letters_in(count)
-        return 4 * made if self.letters == 0 else Packing(self.letters).size(made)
+        return Packing(self.letters).size(self.letters_in(count))
 
     @property
     def row_bits(self) -> int:
@@ -119,7 +110,7 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
     columns = 0
     table: np.ndarray[Any, Any] = np.zeros(1, dtype=np.int32)
     points: np.ndarray[Any, Any] = np.zeros(1)
-    letters = 0 if isinstance(step, Grid) else step.letters
+    letters = step.letters
     if isinstance(step, Line):
         numbers |= {"step": step.step, "inverse_step": 1.0 / step.step}
         numbers |= {"centre": 0.5 * letters, "letters": float(letters)}
@@ -137,21 +128,18 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
         extras = (*shift, inverse[1], *low, *extent)
         numbers |= {f"f{k}": float(value) for k, value in enumerate(extras)}
         columns = letters
-    elif isinstance(step, Chances):
+    else:
         kind = "words"
         columns = letters - 1
         table = (step.thresholds - np.uint64(1)).astype(np.uint32).view(np.int32).reshape(-1)
         points = step.values
         numbers |= {"step": 0.5 * (step.levels - 1), "centre": 0.5 * step.levels}
         numbers["f0"] = step.spacing
-    elif isinstance(step, Grid):
-        numbers |= {"step": step.grid, "inverse_step": 1.0 / step.grid}
     return Plan(
         step=_STEPS[type(step)],
         noise=kind,
         dimension=recipe.dimension,
         is_clipped=recipe.is_clipped,
-        is_subtractive=getattr(step, "is_subtractive", True),
         letters=letters,
         width=_width(letters),
         columns=columns,
@@ -164,8 +152,6 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
 
 def _width(letters: int) -> int:
     """Bits of a letter; letters that are not a power of two are written as bytes at first."""
-    if letters == 0:
-        return 32
     bits = letters.bit_length() - 1
     return bits if letters == 1 << bits else (8 if letters <= 256 else 16)
 

@@ -23,7 +23,7 @@ from jopeq.kernels.gpu.arguments import (
 )
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
-from jopeq.kernels.recipe import Cells, Chances, Grid, Line, Recipe
+from jopeq.kernels.recipe import Cells, Chances, Recipe
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, overlaps
 from jopeq.wire.scaling import Scale
@@ -71,7 +71,7 @@ def encode_body(
             check_finite(tensors, names)
         if far:
             raise UpdateError(
-                "x is too far from the origin to be quantized exactly: raise clip, spread or step"
+                "x is too far from the origin to be quantized exactly: raise clip or spread"
             )
         if plan.packing is not None:
             words = packed_numbers(words, plan.letters_in(count), plan.packing, plan.width)
@@ -227,25 +227,20 @@ def decode_with_triton(
             triton_path.decode_rows[(-(-there // TILE),)](
                 packed.view(torch.int32), out[row * ROW :], plan.points, row, skip, there, *key,
                 scale.mean, scale.unit, 0.0 if weight is None else weight, numbers["step"],
-                numbers["f0"], STEP=plan.step, DIMENSION=plan.dimension,
-                IS_SUBTRACTIVE=plan.is_subtractive, WIDTH=plan.width, IS_MASKED=is_masked,
-                IS_SUMMED=weight is not None, ROWS=LANES, **options(1),
+                numbers["f0"], STEP=plan.step, DIMENSION=plan.dimension, WIDTH=plan.width,
+                IS_MASKED=is_masked, IS_SUMMED=weight is not None, ROWS=LANES, **options(1),
             )  # fmt: skip
 
 
 def is_safe(recipe: Recipe, scales: Scales) -> bool:
     """Whether no letter at all can decode to a number that float32 cannot hold."""
     step = recipe.step
-    if isinstance(step, Grid):
-        largest = 2.0**31 * step.grid
-    elif isinstance(step, Chances):
+    if isinstance(step, Chances):
         largest = float(np.abs(step.values).max()) + step.spacing
     elif isinstance(step, Cells):
         largest = float(np.abs(step.codebook.codewords).max()) + 2.0 * step.codebook.lattice.step
-    elif isinstance(step, Line):
-        largest = (step.letters + 1.0) * step.step
     else:
-        return False
+        largest = (step.letters + 1.0) * step.step
     return all(largest * scale.unit + abs(scale.mean) < 0.5 * LARGEST for scale in scales)
 
 

@@ -28,8 +28,6 @@ _ROOT3 = constant(math.sqrt(3.0))
 _INSIDE = constant(1.0 - 1e-12)
 _EXTRA_LANE = constant(1 << 31)
 _MAX_COORDINATE = constant(2.0**50)
-_WORD_LIMIT = constant(2.0**31 - 1.0)
-_ROUND = constant(1.5 * 2.0**52)  # adding and taking it away rounds to the nearest integer
 
 
 @jit
@@ -335,15 +333,3 @@ def channel_letter(row, word, table_ptr, COLUMNS: tl.constexpr):
         threshold = tl.load(table_ptr + row * COLUMNS + k).to(tl.uint32, bitcast=True)
         letter += (threshold < word).to(tl.int32)
     return letter
-
-
-@jit
-def rounded(x):
-    """The nearest integer, ties to even, of |x| < 2⁵¹."""
-    return (x + _ROUND) - _ROUND
-
-
-@jit
-def grid_word(x):
-    """An integer of at most 31 bits and a sign."""
-    return limited(rounded(x), _WORD_LIMIT).to(tl.int32)

@@ -53,18 +53,6 @@ def _letters_of_group(
             else:
                 x, is_outside = rows.clip(x)
             clipped += is_outside.to(tl.int32)
-        if STEP == "grid":
-            x_cells = rows.rounded(x * inverse_step)
-            if DIMENSION == 2:
-                y_cells = rows.rounded(y * inverse_step)
-                x_grid, y_grid = x_cells * step, y_cells * step
-                is_out = x_grid * x_grid + y_grid * y_grid > 1.0
-                x_cut = (x * inverse_step).to(tl.int64).to(tl.float64)
-                y_cut = (y * inverse_step).to(tl.int64).to(tl.float64)
-                x = tl.where(is_out, x_cut, x_cells) * step
-                y = tl.where(is_out, y_cut, y_cells) * step
-            else:
-                x = x_cells * step
         if NOISE == "laplace":
             x = rows.limited(x + noise[i * DIMENSION] * noise_scale, noise_limit)
             if DIMENSION == 2:
@@ -74,11 +62,7 @@ def _letters_of_group(
             if DIMENSION == 2:
                 y = rows.limited(y + noise[2 * i + 1], noise_limit)
 
-        if STEP == "grid":
-            found = found + (rows.grid_word(x * inverse_step),)
-            if DIMENSION == 2:
-                found = found + (rows.grid_word(y * inverse_step),)
-        elif STEP == "cells":
+        if STEP == "cells":
             dither_x, dither_y = rows.hexagonal_dither(words[i], step)
             x += dither_x
             y += dither_y
@@ -209,12 +193,10 @@ def encode_rows(
     block = (first_row + row).to(tl.uint32)
     offset = row.to(tl.int64) * 32
     private = rows.key_of(p0, p1, p2, p3, p4, p5, p6, p7)
-    words = ()
-    if STEP != "grid":
-        shared = rows.key_of(s0, s1, s2, s3, s4, s5, s6, s7)
-        words = rows.block(shared, block, 0)
+    shared = rows.key_of(s0, s1, s2, s3, s4, s5, s6, s7)
+    words = rows.block(shared, block, 0)
     GROUPS: tl.constexpr = 32 // GROUP
-    PER_GROUP: tl.constexpr = GROUP if STEP == "grid" else GROUP // DIMENSION
+    PER_GROUP: tl.constexpr = GROUP // DIMENSION
     BITS: tl.constexpr = PER_GROUP * WIDTH
     ROW_BITS: tl.constexpr = BITS * GROUPS
     numbers = (
@@ -351,8 +333,8 @@ def decode_rows(
     s0: tl.int32, s1: tl.int32, s2: tl.int32, s3: tl.int32, s4: tl.int32, s5: tl.int32,
     s6: tl.int32, s7: tl.int32,
     mean: tl.float64, unit: tl.float64, weight: tl.float64, step: tl.float64, f0: tl.float64,
-    STEP: tl.constexpr, DIMENSION: tl.constexpr, IS_SUBTRACTIVE: tl.constexpr, WIDTH: tl.constexpr,
-    IS_MASKED: tl.constexpr, IS_SUMMED: tl.constexpr, ROWS: tl.constexpr,
+    STEP: tl.constexpr, DIMENSION: tl.constexpr, WIDTH: tl.constexpr, IS_MASKED: tl.constexpr,
+    IS_SUMMED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Rows first_row + program·ROWS… of a body; ``out_ptr`` begins at first_row.
 
@@ -360,11 +342,9 @@ def decode_rows(
     ``IS_SUMMED`` adds weight·entry (the entry as the float32 it decodes to) to what is in ``out``.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    HAS_DITHER: tl.constexpr = IS_SUBTRACTIVE and STEP != "grid"
-    if HAS_DITHER:
-        shared = rows.key_of(s0, s1, s2, s3, s4, s5, s6, s7)
-        words = rows.block(shared, (first_row + row).to(tl.uint32), 0)
-    PER_ROW: tl.constexpr = 32 if STEP == "grid" else 32 // DIMENSION
+    shared = rows.key_of(s0, s1, s2, s3, s4, s5, s6, s7)
+    words = rows.block(shared, (first_row + row).to(tl.uint32), 0)
+    PER_ROW: tl.constexpr = 32 // DIMENSION
     ROW_BITS: tl.constexpr = PER_ROW * WIDTH
     place = (first_row + row).to(tl.int64)
     if ROW_BITS % 32 == 16:
@@ -377,25 +357,19 @@ def decode_rows(
         if STEP == "cells":
             x = tl.load(points_ptr + 2 * letter)
             y = tl.load(points_ptr + 2 * letter + 1)
-            if HAS_DITHER:
-                dither_x, dither_y = rows.hexagonal_dither(words[k], step)
-                x -= dither_x
-                y -= dither_y
+            dither_x, dither_y = rows.hexagonal_dither(words[k], step)
+            x -= dither_x
+            y -= dither_y
             values = values + ((x * unit + mean).to(tl.float32), (y * unit + mean).to(tl.float32))
         else:
-            if HAS_DITHER:
-                first, second = rows.unit_dithers(words[k // 2])
-                moved = first
-                if k % 2 == 1:
-                    moved = second
+            first, second = rows.unit_dithers(words[k // 2])
+            moved = first
+            if k % 2 == 1:
+                moved = second
             if STEP == "line":
-                x = (letter.to(tl.float64) - f0) * step
-                if HAS_DITHER:
-                    x -= moved * step
-            elif STEP == "chances":
-                x = tl.load(points_ptr + letter) - moved * f0
+                x = (letter.to(tl.float64) - f0) * step - moved * step
             else:
-                x = letter.to(tl.float64) * step
+                x = tl.load(points_ptr + letter) - moved * f0
             values = values + ((x * unit + mean).to(tl.float32),)
     entries = tl.reshape(_join(values), (ROWS, 32))
     at = row.to(tl.int64)[:, None] * 32 + tl.arange(0, 32)[None, :]
