@@ -25,7 +25,16 @@ from pathlib import Path
 
 import numpy as np
 
-from jopeq.models import Category, Features, Linear, Logistic, Number, Poisson, Softmax
+from jopeq.models import (
+    Category,
+    Features,
+    Linear,
+    Logistic,
+    Number,
+    Poisson,
+    Softmax,
+    State,
+)
 from jopeq.models.inference import sigmoid
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +51,7 @@ def report(**figures):
 
 def fit_centrally(model, table, rng):
     """A fit with the plan's noise drawn at once, instead of through shares."""
-    records, state = model.read(table), model.start()
+    records, state = model.read(table), State()
     while state.step < model.method.messages:
         total = model.total(records, state.step, state.sent).to_numpy()
         noise = rng.normal(0.0, model.noise_of(state.step), len(total))

@@ -66,7 +66,7 @@ HOSPITALS = [take(TABLE, slice(i, None, 4)) for i in range(4)]
 
 def fit_centrally(model, table, rng):
     """A fit with the plan's noise drawn at once."""
-    records, state = model.read(table), model.start()
+    records, state = model.read(table), State()
     while state.step < model.method.messages:
         total = model.total(records, state.step, state.sent).to_numpy()
         noise = rng.normal(0.0, model.noise_of(state.step), len(total))
@@ -195,7 +195,7 @@ def test_a_fit_can_be_stopped_kept_and_resumed(name, tmp_path):
     assert (other.spec, other.name) == (model.spec, model.name)
     outcomes = []
     for is_kept in (False, True):
-        state = model.start()
+        state = State()
         rng = np.random.default_rng(2)
         while state.step < model.method.messages:
             if is_kept:
@@ -216,7 +216,7 @@ def test_a_fit_can_be_stopped_kept_and_resumed(name, tmp_path):
         with pytest.raises(ValueError, match="no fit"):
             Fit.from_json(text)
     with pytest.raises(ValueError, match="sums"):
-        model.finish(model.start())
+        model.finish(State())
 
 
 def test_a_new_cohort_is_averaged_anew():
@@ -241,11 +241,11 @@ def test_a_total_that_is_no_sum_is_refused():
     model = MODELS["linear"]
     dimension = model.method.dimension(0)
     with pytest.raises(PayloadError) as caught:
-        model.advance(model.start(), np.full(dimension, 1e6))
+        model.advance(State(), np.full(dimension, 1e6))
     assert caught.value.code == "total"
     for wrong in (np.zeros(3), np.full(dimension, math.nan)):
         with pytest.raises(ValueError, match="decoded"):
-            model.advance(model.start(), wrong)
+            model.advance(State(), wrong)
 
 
 def test_hospitals_refuse_numbers_that_are_not_the_models():

@@ -104,6 +104,10 @@ class Number(Column):
         """Half the range: entries are in these units, from the middle on."""
         return self.upper / 2.0 - self.lower / 2.0
 
+    def as_bins(self) -> Bins:
+        """The same number as 16 bins."""
+        return Bins(self.column, self.lower, self.upper, missing=self.missing)
+
     @property
     def part(self) -> Part:
         return Mean(self.column, self.lower, self.upper).value
@@ -141,6 +145,9 @@ class Bins(Number):
 
     def reference(self, *, is_plain: bool) -> int | None:
         return self.count // 2 if is_plain else None
+
+    def as_bins(self) -> Bins:
+        return self
 
 
 @dataclass(frozen=True)
@@ -328,6 +335,11 @@ class Design:
     def length(self) -> float:
         """B: what the rows of a plain design are divided by."""
         return math.sqrt(1.0 + len(self.columns)) if self.is_plain else 1.0
+
+    @property
+    def constant(self) -> float:
+        """The first entry of every row of a plain design, or of features."""
+        return CONSTANT / LENGTH if self.has_features else 1.0 / self.length
 
     def rows(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
         """One row a record, of length at most 1, and whose record can be used."""

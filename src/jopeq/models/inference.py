@@ -21,6 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from jopeq.models import totals
+from jopeq.models.columns import Design
 from jopeq.models.method import Estimate, Records, State, invert
 from jopeq.models.totals import Array, Integers
 from jopeq.random.portable import exp
@@ -75,13 +76,11 @@ class Counts:
     null: ClassVar[tuple[float, float]] = (1.0, 1.0)
 
     def row(self, logit: Array, targets: Array) -> tuple[Array, Array]:
-        """As of ``Binomial``."""
         mean = targets[:, 1] * exp(np.clip(logit, -30.0, 30.0))
         mean = np.minimum(mean, self.scale / math.sqrt(2.0))
         return (mean - targets[:, 0]) / self.scale, mean / self.scale
 
     def start(self, mean: float, error: float) -> tuple[float, float, float]:
-        """As of ``Binomial``."""
         mean = min(max(mean, 2.0 * error, 1e-3), self.scale / math.sqrt(2.0))
         return mean, math.log(mean), mean
 
@@ -91,23 +90,23 @@ class Counts:
 
 
 class Newton:
-    """Gradient and Hessian in every sum. ``length`` is B: the constant's entry is 1/B."""
+    """Gradient and Hessian in every sum."""
 
-    def __init__(self, size: int, length: float, family: Binomial | Counts, messages: int) -> None:
-        self.size, self.length, self.family, self.messages = size, length, family, messages
+    def __init__(self, design: Design, family: Binomial | Counts, messages: int | None) -> None:
+        self.size, self.length = len(design.names), design.length
+        self.family, self.messages = family, messages or MESSAGES
 
     def dimension(self, step: int) -> int:
-        """Entries of a sum."""
         return self.size + totals.packed_size(self.size)
 
     def shapes(self, step: int) -> dict[str, tuple[int, ...]]:
-        """What hospitals are sent."""
         return {"weights": (self.size,)} if step else {}
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
         """Σ (x·(μ − y)/C, (a/C)·μ'·x xᵀ) of a hospital."""
         weights = sent["weights"] if step else np.zeros(self.size)
-        slopes, curves = totals.Products(self.size, 1), totals.Moments(self.size)
+        size = self.size
+        slopes, curves = totals.Products(size, 1), totals.Products(size, size)
         for piece in records.pieces():
             rows = totals.row_integers(piece.rows)
             logit = totals.logits(rows, weights[:, None])[:, 0]
@@ -115,11 +114,10 @@ class Newton:
             whole = totals.error_integers(errors[:, None])
             rows, roots = totals.weigh(rows, whole, parts)
             slopes.add(rows, whole)
-            curves.add(roots)
-        return np.concatenate((slopes.packed(), curves.packed()))
+            curves.add(roots, roots)
+        return np.concatenate((slopes.values[:, 0], totals.pack(curves.values)))
 
     def advance(self, state: State, total: Array, noise: float, *, is_same: bool) -> State:
-        """One more step; ``noise`` is the standard error of an entry of the total."""
         scale, kept = self.family.scale, dict(state.kept)
         new = {
             "gradient": scale * totals.unpack_products(total[: self.size], self.size)[:, 0],
@@ -165,7 +163,6 @@ class Newton:
         return start
 
     def estimate(self, state: State) -> Estimate:
-        """Coefficients and their covariance."""
         kept, double = state.kept, 2.0 * self.family.balance**2
         _, inverse, move, is_open = self._solve(kept)
         spread = (1.0 + move @ move / double) * np.eye(self.size) + np.outer(move, move) / double
@@ -188,43 +185,39 @@ def _norm(vector: Array) -> float:
 class LeastSquares:
     """Linear regression from one sum of u uᵀ, u = (x, y/B)·B/√(B² + 1), y from −1 to 1.
 
-    With θ = (−β, 1), Var = σ²·M⁻¹ + M⁻¹[(s²/2)(‖θ‖²I + θθᵀ)]M⁻¹, M the part of x. The constant's
-    entry in a row is ``constant``, and y in its own unit spreads over ±``half``.
+    With θ = (−β, 1), Var = σ²·M⁻¹ + M⁻¹[(s²/2)(‖θ‖²I + θθᵀ)]M⁻¹, M the part of x. In its
+    own unit y spreads over ±``half``.
     """
 
     messages = 1
 
-    def __init__(
-        self, size: int, length: float, constant: float, half: float, *, is_told: bool
-    ) -> None:
-        self.size, self.length, self.half, self.is_told = size, length, half, is_told
-        self._shrink = length / math.sqrt(length**2 + 1.0)
-        self._constant = constant * self._shrink
+    def __init__(self, design: Design, half: float, *, is_told: bool) -> None:
+        self.size, self.length = len(design.names), design.length
+        self.half, self.is_told = half, is_told
+        self._shrink = self.length / math.sqrt(self.length**2 + 1.0)
+        self._constant = design.constant * self._shrink
 
     def dimension(self, step: int) -> int:
-        """Entries of the sum."""
         return totals.packed_size(self.size + 1)
 
     def shapes(self, step: int) -> dict[str, tuple[int, ...]]:
-        """Nothing is sent to hospitals."""
         return {}
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
         """Σ u uᵀ of a hospital."""
-        total = totals.Moments(self.size + 1)
+        total = totals.Products(self.size + 1, self.size + 1)
         for piece in records.pieces():
             both = np.c_[piece.rows, piece.targets[:, 0] / self.length]
-            total.add(totals.row_integers(both * self._shrink))
-        return total.packed()
+            rows = totals.row_integers(both * self._shrink)
+            total.add(rows, rows)
+        return totals.pack(total.values)
 
     def advance(self, state: State, total: Array, noise: float, *, is_same: bool) -> State:
-        """All is kept."""
         kept = {"moments": totals.unpack(total, self.size + 1), "noise": np.array(noise)}
         kept["records"] = np.maximum(kept["moments"][0, 0] / self._constant**2, 1.0)
         return State(1, {}, kept)
 
     def estimate(self, state: State) -> Estimate:
-        """Coefficients, their covariance, R² and the residual variance."""
         moments = state.kept["moments"]
         noise, count = float(state.kept["noise"]), float(state.kept["records"])
         inside, eye = moments[:-1, :-1], np.eye(self.size)

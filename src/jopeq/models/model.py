@@ -1,7 +1,7 @@
 """Models and their terms: what is fitted, for which ε, by which sums.
 
-A model is public. ``read`` and ``total`` are a hospital's part; ``start``, ``advance`` and
-``finish`` are the server's. ``fit`` runs all of it in one process, through real shares.
+A model is public. ``read`` and ``total`` are a hospital's part; ``advance`` and ``finish`` are the
+server's, from ``State()`` on. ``fit`` runs all of it in one process, through real shares.
 """
 
 from __future__ import annotations
@@ -11,32 +11,20 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from jopeq.errors import DataError, PayloadError, TooFewClientsError
-from jopeq.models.columns import (
-    CONSTANT,
-    LENGTH,
-    Bins,
-    Bools,
-    Column,
-    Design,
-    Features,
-    Key,
-    Number,
-    column_from,
-    describe,
-    read_table,
-)
+from jopeq.models import columns as kinds
+from jopeq.models.columns import Bools, Column, Design, Key, Number
 from jopeq.models.fit import Fit
-from jopeq.models.inference import MESSAGES, Binomial, Counts, LeastSquares, Newton, sigmoid
+from jopeq.models.inference import Binomial, Counts, LeastSquares, Newton, sigmoid
 from jopeq.models.method import Records, State
 from jopeq.models.plan import ModelPlan, plan_model
-from jopeq.models.prediction import FEATURE_MESSAGES, TABLE_MESSAGES, Heads, softmax
+from jopeq.models.prediction import Heads, softmax
 from jopeq.models.totals import MOST_RECORDS, Array
 from jopeq.random.streams import fresh_seed
 from jopeq.schemes.parameters import as_annotated
@@ -47,7 +35,6 @@ from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_sum import RecordSum
 
 Method = Newton | LeastSquares | Heads
-Goal = Literal["inference", "prediction"]
 
 _MOST_MESSAGES = 64
 _ABSURD = 4.0  # times the public estimate of records: such a total is no sum of shares
@@ -65,10 +52,8 @@ class Model(ABC):
         What explains it. Bounds and levels are public.
     epsilon, delta : float
         Privacy asked for, of one record, for the whole fit.
-    clients : int
-        How many hospitals are in a sum at most.
-    threshold : int
-        How many must be in it at least.
+    clients, threshold : int
+        How many hospitals are in a sum at most, and at least.
     records : int
         Public estimate of all hospitals' records together.
     goal : {"inference", "prediction"}, optional
@@ -97,7 +82,7 @@ class Model(ABC):
     clients: int
     threshold: int
     records: int
-    goal: Goal | None = None
+    goal: str | None = None
     additive: bool = False
     messages: int | None = None
     colluding: int = 1
@@ -107,25 +92,17 @@ class Model(ABC):
     word: ClassVar[str]
     goals: ClassVar[tuple[str, ...]] = ("inference", "prediction")
     classes_: ClassVar[Any] = None
+    targets_size: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         given = (self.columns,) if isinstance(self.columns, Column) else tuple(self.columns)
         if as_annotated("additive", "bool", self.additive):
-            given = tuple(
-                Bins(one.column, one.lower, one.upper, missing=one.missing)
-                if type(one) is Number
-                else one
-                for one in given
-            )
+            given = tuple(one.as_bins() if isinstance(one, Number) else one for one in given)
         self._set(outcome=str(self.outcome), columns=given)
-        has_features = any(isinstance(one, Features) for one in given)
-        usual = self.goals[-1] if has_features else self.goals[0]
+        usual = self.goals[-1 if any(isinstance(one, kinds.Features) for one in given) else 0]
         self._set(goal=usual if self.goal is None else self.goal)
         if self.goal not in self.goals:
-            raise ValueError(
-                f"goal of {type(self).__name__} must be {' or '.join(map(repr, self.goals))}, got "
-                f"{self.goal!r}"
-            )
+            raise ValueError(f"goal must be {' or '.join(self.goals)} here, got {self.goal!r}")
         for name, least, most in (
             ("messages", 5 if self.goal == "inference" else 2, _MOST_MESSAGES),
             ("most_records", 1, MOST_RECORDS),
@@ -150,18 +127,9 @@ class Model(ABC):
         return Design(tuple(self.columns), self.goal == "inference")
 
     @cached_property
+    @abstractmethod
     def method(self) -> Method:
         """How the sums make coefficients."""
-        return self._method(self.design, len(self.design.names))
-
-    @abstractmethod
-    def _method(self, design: Design, size: int) -> Method: ...
-
-    def _heads(self, design: Design, size: int, outputs: int) -> Method:
-        usual = FEATURE_MESSAGES if design.has_features else TABLE_MESSAGES
-        groups = [place for one, place in design.places if isinstance(one, Bins)]
-        messages = self.messages or usual
-        return Heads(size, outputs, messages, is_centred=design.has_features, groups=groups)
 
     @property
     @abstractmethod
@@ -181,8 +149,7 @@ class Model(ABC):
     @cached_property
     def spec(self) -> str:
         """All terms as JSON, for the other end: ``model_from_spec`` reads it."""
-        terms = {field.name: getattr(self, field.name) for field in fields(self)}
-        terms["columns"] = [describe(one) for one in self.columns]
+        terms = {**asdict(self), "columns": [kinds.describe(one) for one in self.columns]}
         return json.dumps({"model": self.word, **terms}, separators=(",", ":"))
 
     @property
@@ -197,22 +164,18 @@ class Model(ABC):
 
     @cached_property
     def _sum(self) -> RecordSum:
-        method, later = self.method, self.method.messages - 1
-        is_one = method.dimension(0) == method.dimension(later)
+        last = self.method.messages - 1
+        is_one = self.method.dimension(0) == self.method.dimension(last)
+        same = ("epsilon", "delta", "records", "clients", "threshold", "colluding")
+        terms = {name: getattr(self, name) for name in (*same, "hospitals_per_person")}
         return RecordSum(
-            epsilon=self.epsilon,
-            delta=self.delta,
             clip=1.0,
-            records=self.records,
             sampling=1.0,
-            rounds=self.repeats + (method.messages if is_one else 1),
-            evaluations=0 if is_one else self.repeats + later,
-            clients=self.clients,
-            threshold=self.threshold,
-            colluding=self.colluding,
-            hospitals_per_person=self.hospitals_per_person,
+            rounds=self.repeats + (last + 1 if is_one else 1),
+            evaluations=0 if is_one else self.repeats + last,
             most_records=self.most_records,
             batch_dependence=0.0,
+            **terms,
         )
 
     def sum_of(self, step: int) -> RecordSum:
@@ -248,32 +211,28 @@ class Model(ABC):
     def read(self, table: Any, *, tell: Tell | None = None, pad: bool = False) -> Records:
         """The records of a table as the model takes them. Private.
 
-        A record with a value that does not fit becomes zeros. A table that cannot be read has no
-        records where there is ``tell``, which gets all errors; without it they are raised. ``pad``
-        adds zeros up to ``most_records``, so that time does not tell how many there are.
+        A record with a value that does not fit becomes zeros. Where there is ``tell``, it gets all
+        errors, and a table that cannot be read has no records; without it errors are raised.
+        ``pad`` adds zeros up to ``most_records``, so that time does not tell how many there are.
         """
         most = self.most_records or self.records
+        rows, targets = np.zeros((0, len(self.design.names))), np.zeros((0, self.targets_size))
         try:
-            values = read_table(table, self.keys, tell)
-            rows, is_good = self.design.rows(values)
-            targets, is_known = self.targets(values)
+            values = kinds.read_table(table, self.keys, tell)
+            (rows, is_good), (targets, is_known) = self.design.rows(values), self.targets(values)
+            is_used = is_good & is_known
+            rows[~is_used] = targets[~is_used] = 0.0
+            if tell is not None and not is_used.all():
+                tell(DataError("records that lack a value are left out", code="missing"))
             if len(rows) > most:
                 reason = f"most_records={most} is fewer than this table has: raise the bound"
-                error = DataError(reason, code="records")
-                if tell is None:
-                    raise error
-                tell(error)
-            is_used = is_good & is_known
-            rows[~is_used], targets[~is_used] = 0.0, 0.0
+                raise DataError(reason, code="records")
         except DataError as error:
             if tell is None:
                 raise
             tell(error)
-            rows, targets = np.zeros((0, len(self.design.names))), np.zeros((0, self._targets))
         more = max(0, most - len(rows)) if pad else 0
         return Records(*(np.pad(one, ((0, more), (0, 0))) for one in (rows, targets)))
-
-    _targets: ClassVar[int] = 1  # columns of ``targets``
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> ClippedTotal:
         """One hospital's exact total for a step. Private: encode it with ``sum_of(step)``.
@@ -289,10 +248,6 @@ class Model(ABC):
         return ClippedTotal.restore(self.method.total(records, step, arrays), 1.0)
 
     # The server's part
-
-    def start(self) -> State:
-        """The state before the first sum."""
-        return State()
 
     def advance(
         self, state: State, decoded: Any, *, clients: int | None = None, is_same: bool = True
@@ -330,20 +285,18 @@ class Model(ABC):
         A table is a dict of columns, a structured array, a frame of pandas or polars, or the path
         of a CSV file. If one is refused, nothing is summed.
         """
-        count = len(tables)
+        count, state = len(tables), State()
         if count < self.threshold:
             reason = f"threshold={self.threshold} hospitals must be in a sum, got {count}"
             raise TooFewClientsError(reason)
-        hospitals, state = [self.read(table) for table in tables], self.start()
+        hospitals = [self.read(table) for table in tables]
         while state.step < self.method.messages:
             private, plan = self.sum_of(state.step), self.plan_of(state.step, count)
-            seed, shared = fresh_seed(), np.zeros(plan.kept, dtype=np.int64)
+            given: Any = {"seed": fresh_seed(), "clients": count, "plan": plan}
+            shared = np.zeros(plan.kept, dtype=np.int64)
             for records in hospitals:
-                own = self.total(records, state.step, state.sent)
-                shared += private.encode(own, seed=seed, clients=count, plan=plan)
-            mean = private.decode(
-                shared, seed=seed, dimension=plan.dimension, clients=count, plan=plan
-            )
+                shared += private.encode(self.total(records, state.step, state.sent), **given)
+            mean = private.decode(shared, dimension=plan.dimension, **given)
             state = self.advance(state, mean, clients=count)
         return self.finish(state)
 
@@ -352,6 +305,7 @@ class Model(ABC):
 class Softmax(Model):
     """Softmax regression of an outcome that is one of several ``classes``, for prediction.
 
+    >>> from jopeq.models import Features
     >>> model = Softmax(
     ...     "y", [Features("x", 520)], classes=range(10), epsilon=1.0, clients=10, threshold=6,
     ...     records=60_000,
@@ -380,25 +334,21 @@ class Softmax(Model):
         """The values of the outcome."""
         return tuple(self.classes)
 
+    @cached_property
+    def method(self) -> Method:
+        return Heads(self.design, len(self.classes), self.messages)
+
     @property
     def outcome_keys(self) -> tuple[Key, ...]:
         are_numbers = all(isinstance(one, int | float) for one in self.classes)
         return ((self.outcome, "numbers" if are_numbers else "words"),)
 
     def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
-        ((name, kind),) = self.outcome_keys
-        found, known = values[name, kind], enumerate(self.classes)
-        if kind == "words":
-            places = {word_of(one): place for place, one in known}
-            numbers = np.array([places.get(word, -1) for word in found], dtype=np.float64)
-        else:
-            numbers = np.full(len(found), -1.0)
-            for place, one in known:
-                numbers[found == float(one)] = place
-        return numbers[:, None], numbers >= 0.0
-
-    def _method(self, design: Design, size: int) -> Method:
-        return self._heads(design, size, len(self.classes))
+        key = self.outcome_keys[0]
+        as_key = float if key[1] == "numbers" else word_of
+        places = {as_key(one): place for place, one in enumerate(self.classes)}
+        found = np.array([places.get(one, -1) for one in values[key]], dtype=np.float64)
+        return found[:, None], found >= 0.0
 
     def means(self, logits: Array) -> Array:
         return softmax(logits)
@@ -415,19 +365,20 @@ class Logistic(Softmax):
     >>> age = rng.uniform(18, 100, 3000)
     >>> death = rng.random(3000) < 1 / (1 + np.exp(4 - 0.06 * age))
     >>> fit = model.fit([{"age": age[i::3], "death": death[i::3]} for i in range(3)])
-    >>> bool(abs(fit["age"].value - 0.06) < 5 * fit["age"].error), fit.epsilon <= 1.0
+    >>> abs(fit["age"].value - 0.06) < 5 * fit["age"].error, fit.epsilon <= 1.0
     (True, True)
     """
 
     classes: Sequence[Any] = (0, 1)
     word: ClassVar[str] = "logistic"
-    goals: ClassVar[tuple[str, ...]] = ("inference", "prediction")
+    goals: ClassVar[tuple[str, ...]] = Model.goals
     _most: ClassVar[int] = 2
 
-    def _method(self, design: Design, size: int) -> Method:
-        if design.is_plain:
-            return Newton(size, design.length, Binomial(), self.messages or MESSAGES)
-        return self._heads(design, size, 1)
+    @cached_property
+    def method(self) -> Method:
+        is_plain = self.design.is_plain
+        return (Newton(self.design, Binomial(), self.messages) if is_plain
+                else Heads(self.design, 1, self.messages))  # fmt: skip
 
     def means(self, logits: Array) -> Array:
         one = sigmoid(logits)
@@ -452,10 +403,9 @@ class Linear(Model):
     def __post_init__(self) -> None:
         if len(self.bounds) != 2:
             raise ValueError(f"bounds must be the lowest and highest outcome, got {self.bounds!r}")
-        self._set(bounds=(self.scale.lower, self.scale.upper))
         if self.messages not in (None, 1):
             raise ValueError(f"messages of Linear are 1, got {self.messages}")
-        self._set(messages=None)
+        self._set(bounds=(self.scale.lower, self.scale.upper), messages=None)
         super().__post_init__()
 
     @property
@@ -465,14 +415,12 @@ class Linear(Model):
 
     @property
     def design(self) -> Design:
-        has_features = any(isinstance(one, Features) for one in self.columns)
-        return Design(tuple(self.columns), not has_features)
+        is_plain = not any(isinstance(one, kinds.Features) for one in self.columns)
+        return Design(tuple(self.columns), is_plain)
 
-    def _method(self, design: Design, size: int) -> Method:
-        constant = CONSTANT / LENGTH if design.has_features else 1.0 / design.length
-        return LeastSquares(
-            size, design.length, constant, self.scale.half, is_told=self.goal == "inference"
-        )
+    @cached_property
+    def method(self) -> Method:
+        return LeastSquares(self.design, self.scale.half, is_told=self.goal == "inference")
 
     @property
     def outcome_keys(self) -> tuple[Key, ...]:
@@ -493,13 +441,6 @@ class Poisson(Model):
     Larger counts count as ``most``, which changes what is estimated if there are many. Means are
     capped at ``most``/√2. Intervals assume that the variance is the mean. ``exposure`` is a column,
     such as years under observation, up to ``most_exposure``.
-
-    >>> model = Poisson(
-    ...     "falls", [Number("age", 60, 100)], most=12, exposure="years", most_exposure=5,
-    ...     epsilon=1.0, clients=5, threshold=5, records=4000,
-    ... )
-    >>> model.method.messages
-    8
     """
 
     most: float = 0.0
@@ -507,7 +448,7 @@ class Poisson(Model):
     most_exposure: float = 1.0
     word: ClassVar[str] = "poisson"
     goals: ClassVar[tuple[str, ...]] = ("inference",)
-    _targets: ClassVar[int] = 2
+    targets_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         for name, least in (("most", 2.0), ("most_exposure", 1e-9)):
@@ -516,8 +457,9 @@ class Poisson(Model):
                 raise ValueError(f"{name} must be from {least:g} to 1e9, got {value:g}")
         super().__post_init__()
 
-    def _method(self, design: Design, size: int) -> Method:
-        return Newton(size, design.length, Counts(float(self.most)), self.messages or MESSAGES)
+    @cached_property
+    def method(self) -> Method:
+        return Newton(self.design, Counts(float(self.most)), self.messages)
 
     @property
     def outcome_keys(self) -> tuple[Key, ...]:
@@ -543,7 +485,7 @@ def model_from_spec(spec: str) -> Model:
     """The model of another end's ``spec``; ``ValueError`` if it is none."""
     try:
         terms = json.loads(spec)
-        kind, columns = MODELS[terms.pop("model")], map(column_from, terms.pop("columns"))
-        return kind(terms.pop("outcome"), tuple(columns), **terms)
+        kind, given = MODELS[terms.pop("model")], map(kinds.column_from, terms.pop("columns"))
+        return kind(terms.pop("outcome"), tuple(given), **terms)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"spec is not one of a model: {error}") from error

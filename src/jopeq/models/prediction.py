@@ -11,13 +11,13 @@ mean is private already, as the column of G that belongs to the constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jopeq.models import totals
-from jopeq.models.columns import CONSTANT, LENGTH
+from jopeq.models.columns import CONSTANT, LENGTH, Bins, Design
 from jopeq.models.inference import sigmoid
 from jopeq.models.method import Estimate, Records, State, make_positive
 from jopeq.models.totals import Array, Integers
@@ -30,40 +30,39 @@ RIDGE = 0.8
 class Heads:
     """A column of weights for each of ``outputs`` classes, or one for two classes.
 
-    Shapes are smoothed within ``groups``: squared differences of neighbours are added to ρ.
+    Shapes of bins are smoothed: squared differences of neighbours are added to ρ.
     """
 
-    def __init__(
-        self, size: int, outputs: int, messages: int, *, is_centred: bool, groups: Sequence[slice]
-    ) -> None:
-        self.size, self.outputs, self.messages = size, outputs, messages
-        self.is_centred, self.groups = is_centred, groups
+    def __init__(self, design: Design, outputs: int, messages: int | None) -> None:
+        self.size, self.outputs = len(design.names), outputs
+        self.is_centred = design.has_features
+        self.messages = messages or (FEATURE_MESSAGES if self.is_centred else TABLE_MESSAGES)
+        self._groups = [place for one, place in design.places if isinstance(one, Bins)]
         self.clip = 0.5 if outputs == 1 else 0.25
         first = math.sqrt(1.0 - 1.0 / outputs)  # the length of an error at the start
         self.rate = 4.0 if outputs == 1 else 1.18 * outputs * first / self.clip
 
     def dimension(self, step: int) -> int:
-        """Entries of a sum."""
         return self.size * self.outputs if step else totals.packed_size(self.size)
 
     def shapes(self, step: int) -> dict[str, tuple[int, ...]]:
-        """What hospitals are sent."""
         centre = (self.size - 1,) if self.is_centred else (0,)
         return {"weights": (self.size, self.outputs), "centre": centre} if step else {}
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
         """Σ x xᵀ of a hospital, or Σ x ⊗ (p − y)/C."""
-        moments, products = totals.Moments(self.size), totals.Products(self.size, self.outputs)
+        total = totals.Products(self.size, self.outputs if step else self.size)
         for piece in records.pieces():
             if not step:
-                moments.add(totals.row_integers(piece.rows))
+                rows = totals.row_integers(piece.rows)
+                total.add(rows, rows)
                 continue
             rows = centre_rows(piece.rows, sent["centre"])
             rows[piece.rows[:, 0] == 0.0] = 0.0  # bad records stay zeros
             rows = totals.row_integers(rows)
             errors = self._errors(totals.logits(rows, sent["weights"]), piece.targets[:, 0])
-            products.add(rows, totals.error_integers(errors))
-        return products.packed() if step else moments.packed()
+            total.add(rows, totals.error_integers(errors))
+        return total.values.reshape(-1) if step else totals.pack(total.values)
 
     def _errors(self, found: Array, targets: Array) -> Array:
         """(p − y)/C, of length at most 1."""
@@ -74,7 +73,6 @@ class Heads:
         return errors / np.maximum(np.sqrt(squares(errors)), self.clip)[:, None]
 
     def advance(self, state: State, total: Array, noise: float, *, is_same: bool) -> State:
-        """One more step; ``noise`` is the standard error of an entry of the total."""
         if state.step == 0:
             return self._prepare(totals.unpack(total, self.size), noise)
         gradient = self.clip * totals.unpack_products(total, self.size)
@@ -94,7 +92,7 @@ class Heads:
             gram[0, 1:] = gram[1:, 0] = 0.0  # centred rows have no mean
             gram[1:, 1:] = inner
         penalty = np.eye(self.size)
-        for group in self.groups:
+        for group in self._groups:
             steps = np.diff(np.eye(group.stop - group.start), axis=0)
             penalty[group, group] += steps.T @ steps
         raised = make_positive(gram) + RIDGE * noise * math.sqrt(self.size) * penalty
@@ -103,7 +101,6 @@ class Heads:
         return State(1, sent, {"inverse": inverse, "records": np.array(count)})
 
     def estimate(self, state: State) -> Estimate:
-        """The weights."""
         return Estimate(
             weights=state.sent["weights"],
             centre=state.sent["centre"],

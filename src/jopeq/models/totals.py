@@ -51,34 +51,15 @@ def error_integers(errors: Array) -> Array:
     return to_integers(errors, ERROR_SCALE, 1 << 32)
 
 
-class Moments:
-    """Σ x xᵀ of integer rows, chunk by chunk. It is packed, and so rounded, once."""
-
-    def __init__(self, size: int) -> None:
-        self._gram: Integers = np.zeros((size, size), dtype=np.int64)
-
-    def add(self, rows: Array) -> None:
-        """Add some integer rows."""
-        self._gram += (rows.T @ rows).astype(np.int64)
-
-    def packed(self) -> Integers:
-        """The total, in units of 2⁻³¹."""
-        return pack(self._gram)
-
-
 class Products:
-    """Σ x ⊗ e of integer rows and errors, chunk by chunk."""
+    """Σ x ⊗ e of integer rows and errors, chunk by chunk, in units of 2⁻³¹."""
 
     def __init__(self, size: int, errors: int) -> None:
-        self._products: Integers = np.zeros((size, errors), dtype=np.int64)
+        self.values: Integers = np.zeros((size, errors), dtype=np.int64)
 
     def add(self, rows: Array, errors: Array) -> None:
         """Add some integer rows and their integer errors, (m, errors)."""
-        self._products += (rows.T @ errors).astype(np.int64)
-
-    def packed(self) -> Integers:
-        """The total, in units of 2⁻³¹."""
-        return self._products.reshape(-1)
+        self.values += (rows.T @ errors).astype(np.int64)
 
 
 def weigh(rows: Array, errors: Array, weights: Array) -> tuple[Array, Array]:
@@ -102,27 +83,21 @@ def pack(gram: Integers) -> Integers:
 
     So the packed x xᵀ has a norm of at most 2‖x‖², and one unit for every entry that is rounded.
     """
-    size = len(gram)
-    packed = np.empty(packed_size(size), dtype=np.int64)
-    first = 0
-    for index in range(size):
-        last = first + size - index
-        packed[first] = 2 * gram[index, index]
-        packed[first + 1 : last] = (gram[index, index + 1 :] * _ROOT) >> _ROOT_SHIFT
-        first = last
-    return packed
+    rows = [(gram[index, index:] * _ROOT) >> _ROOT_SHIFT for index in range(len(gram))]
+    for index, row in enumerate(rows):
+        row[0] = 2 * gram[index, index]
+    return np.concatenate(rows)
 
 
 def unpack(values: Array, size: int) -> Array:
     """The symmetric matrix Σ x xᵀ of a packed total, in the rows' own units."""
-    found = np.zeros((size, size))
-    off = 2.0 * (1 << _ROOT_SHIFT) / _ROOT
-    first = 0
+    found, first = np.zeros((size, size)), 0
     for index in range(size):
         last = first + size - index
-        found[index, index] = values[first]
-        found[index, index + 1 :] = found[index + 1 :, index] = values[first + 1 : last] * off
+        found[index, index:] = found[index:, index] = values[first:last]
         first = last
+    found *= 2.0 * (1 << _ROOT_SHIFT) / _ROOT
+    np.fill_diagonal(found, found.diagonal() * _ROOT / (2 << _ROOT_SHIFT))
     return found * (_ROW / ROW_SCALE) ** 2
 
 
