@@ -19,9 +19,8 @@ from jopeq.flower.arrays import (
     frozen_names,
     sent_names,
     to_record,
-    update_between,
+    update_of,
     warn_unused,
-    whole_update,
 )
 from jopeq.flower.budget import Budget, budget_of
 from jopeq.flower.client import App, Mod, is_train, other_reply
@@ -142,9 +141,9 @@ class PayloadMod(Mod):
         task = self._prepare(app, offered)
         if budget is not None:
             app.code = "budget"
-            with budget.opened(app.context.state) as found:
-                found.ledger.charge(task.scheme, task.sizes)
-                found.keep()
+            with budget.opened(app.context.state) as ledger:
+                ledger.charge(task.scheme, task.sizes)
+                budget.keep(ledger, app.context.state)
         if self._scheme.is_private:
             return _private_reply(app, task, allowed)
         return _public_reply(app, task)
@@ -233,7 +232,7 @@ def _private_reply(app: App, task: _Coding, allowed: Metrics) -> Message:
     content = app.metrics(returned, allowed)
     for found in (returned, RecordDict()):  # the second stands for an update of 0
         try:
-            task.encode(whole_update(task.model, found, task.names), content)
+            task.encode(update_of(task.model, found, task.names, is_private=True), content)
             return Message(content, reply_to=app.msg)
         except BaseException:
             log(ERROR, "PayloadMod: the update could not be encoded", exc_info=True)
@@ -251,9 +250,8 @@ def _public_reply(app: App, task: _Coding) -> Message:
     try:
         if RECORD in content:
             raise ValueError(f"the reply's record {RECORD!r} is reserved: rename it")
-        changes = update_between(task.model, reply.content)
-        sent = {name: value for name, value in changes.items() if name in task.names}
-        task.encode(sent, content)
+        update = update_of(task.model, reply.content, task.names, is_private=False)
+        task.encode(update, content)
     except (JoPEQError, ValueError, TypeError) as error:
         # the scheme has no ε, so the server may read why
         raise RefusedError("encoding", str(error)) from error
