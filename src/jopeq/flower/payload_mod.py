@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from logging import ERROR, INFO, WARNING
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
@@ -29,6 +30,8 @@ from jopeq.flower.refusals import RefusedError
 from jopeq.ledger import Ledger, check_clip_is_public
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts
+from jopeq.sphere.round import Round
+from jopeq.sphere.sphere import Sphere
 from jopeq.wire.entries import Entries
 
 RECORD = "jopeq"
@@ -50,9 +53,12 @@ def check_scheme(scheme: Any) -> Scheme:
     return scheme
 
 
-def offer(scheme: Scheme) -> ConfigRecord:
-    """The server's settings of one round."""
-    return ConfigRecord({"protocol": PROTOCOL, "scheme": scheme.spec})
+def offer(scheme: Scheme, terms: Round | None = None, number: int = 0) -> ConfigRecord:
+    """The server's settings of one round; for a ``Sphere`` its terms and the client's number."""
+    record = ConfigRecord({"protocol": PROTOCOL, "scheme": scheme.spec})
+    if terms is not None:
+        record["terms"], record["number"] = terms.terms, number
+    return record
 
 
 class PayloadMod(Mod):
@@ -155,12 +161,19 @@ class PayloadMod(Mod):
         warn_unused(model, self._frozen)
         if scheme.per == "layers" and offered is not None and "clips" in offered:
             scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
-        task = _Coding(model, scheme, sent_names(model, self._frozen))
+        task = _Coding(model, scheme, sent_names(model, self._frozen), offered)
         if scheme.is_private:  # names, types and shapes tell whether it can be encoded
             Entries.of_state({name: model.floats[name] for name in task.names})
         entries = sum(task.sizes.values())
         if entries > getattr(scheme, "max_entries", entries):
             raise RefusedError("too-many-entries")
+        if task.round is not None:
+            task.round.check_sender(cast(ConfigRecord, offered)["number"])  # type: ignore[arg-type]
+        if task.round is not None and task.round.dimension != entries:
+            raise ValueError(
+                f"the server's round is for {task.round.dimension} entries and this client sends "
+                f"{entries}: give both ends the same frozen"
+            )
         return task
 
 
@@ -202,6 +215,14 @@ class _Coding:
     model: Model
     scheme: Scheme
     names: list[str]  # the arrays that may be sent
+    offered: ConfigRecord | None
+
+    @cached_property
+    def round(self) -> Round | None:
+        """Of a ``Sphere``: the terms that came with the message; reports are bare bytes."""
+        if self.offered is None or not isinstance(self.scheme, Sphere):
+            return None
+        return Round.from_terms(cast(bytes, self.offered.get("terms", b"")), scheme=self.scheme)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -209,9 +230,13 @@ class _Coding:
 
     def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
         """Put the payload into the reply."""
-        payload, counted = self.scheme.encode(update, counts=True)
+        if self.round is not None and self.offered is not None:
+            number = cast(int, self.offered.get("number"))
+            payload = self.round.report(update, client=number)
+        else:
+            payload, counted = self.scheme.encode(update, counts=True)
+            _describe(self.scheme, counted)
         content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
-        _describe(self.scheme, counted)
 
 
 def _describe(scheme: Scheme, counted: Counts) -> None:
