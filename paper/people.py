@@ -25,13 +25,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from dp_accounting import get_epsilon_gaussian
+from jopeq.sums.secure_sum import SecureSum
 
 from jopeq.errors import DataError
-from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.secure_sum import SecureSum
 from jopeq_lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
 from jopeq_lab.training.config import PeopleConfig
 from jopeq_lab.training.data import Dataset, load
@@ -151,7 +151,7 @@ class LocalDpMod:
             return Guarantee(epsilon=math.inf, unit="client")
         mu = 2.0 * self.clip / self.sigma * math.sqrt(participations)
         return Guarantee(
-            epsilon=gaussian_epsilon(mu, self.delta),
+            epsilon=get_epsilon_gaussian(1.0 / mu, self.delta),
             nominal=self.epsilon,
             delta=self.delta,
             unit="client",

@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from griffe import Docstring, DocstringParameter, DocstringSectionKind
+from jopeq.sums.secure_sum import SecureSum
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -19,7 +20,6 @@ from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 from jopeq_lab.explorer import page
 
 # another value than the default of each common parameter

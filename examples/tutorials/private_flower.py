@@ -24,7 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
 import jopeq
-from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy
+from jopeq.flower import SumMod, SumStrategy
 from jopeq_lab.pictures.colours import look_of
 from jopeq_lab.training.data import load
 from jopeq_lab.training.partition import partition
@@ -118,9 +118,9 @@ print(f"FedAvg: {plain[-1]:.1f}% after {len(plain) - 1} rounds")
 scheme = jopeq.SecureSum(
     epsilon=8.0, clip=2.0, clients=30, threshold=25, participations=6
 )
-app = ClientApp(mods=[JoPEQSumMod(scheme)])
+app = ClientApp(mods=[SumMod(scheme)])
 app.train()(train)
-strategy = JoPEQSumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
+strategy = SumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
 
 private = run(strategy, app, rounds=6)
 print(f"the same, private: {private[-1]:.1f}%")
@@ -153,6 +153,6 @@ for report in strategy.reports:
 # ε = 8 was for six rounds. Every hospital has a ledger, a file that outlives
 # runs and restarts. All of them refuse the seventh round, whoever asks, and the
 # run ends with the model that it began with.
-again = JoPEQSumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
+again = SumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
 run(again, app, rounds=1)
 print(again.reports[-1].failed[0])

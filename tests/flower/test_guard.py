@@ -27,7 +27,7 @@ def test_the_guard_wraps_any_app(flower, tmp_path, monkeypatch):
     )
     hospitals = Hospitals(flower, tmp_path, node=LIMITS)
     bold = jopeq.RecordSum(**{**TERMS, "sampling": 1.0})  # draws more than the terms say
-    given = {"model": net, "loss": cross_entropy, "records": lambda _: (X, Y), "example": EXAMPLE}
+    given = {"model": net, "loss": cross_entropy, "load": lambda _: (X, Y), "example": EXAMPLE}
     inner = dict(hospitals.apps)
     inner[22] = record_client(bold, **given)
     inner[33] = ClientApp()  # without mod and without functions
@@ -86,7 +86,7 @@ def test_only_pinned_apps_run(flower, tmp_path):
     assert [hospitals.shares()[n] for n in NODES] == [1, 1, 1, 0, 0]
 
 
-@pytest.mark.parametrize("given", ["", "abc", "g" * 64, 7])
+@pytest.mark.parametrize("given", ["", "abc", "g" * 64, ","])
 def test_a_pin_that_pins_nothing_starts_no_node(given, monkeypatch):
     monkeypatch.setattr(guard.shutil, "which", lambda name: "/bin/true")
     command = ["flower-supernode", "--node-config", f'jopeq-app-sha256="{given}"']

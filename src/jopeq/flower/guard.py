@@ -5,7 +5,7 @@ SuperNode, with a PATH of one folder and in it commands of the guard's alone: wh
 that folder or to its interpreter, no other command is found and no app starts. ``flwr-clientapp``
 is ``run_guarded`` there: it agrees to the server's terms of training or a survey within the node's
 configuration, charges the ledger, and only then unpacks and loads the app; what the app returns
-goes through ``RecordMod``. Other kinds of apps are refused. This stops apps that leave the mod out
+goes through ``SumMod``. Other kinds of apps are refused. This stops apps that leave the mod out
 or bring settings of their own. It does not stop hostile code, which can open connections itself:
 ``jopeq-app-sha256`` of the node's configuration names the only apps that run.
 """
@@ -33,9 +33,10 @@ from flwr.common.logger import log
 
 from jopeq.errors import JoPEQError
 from jopeq.files import atomic, own_folder
-from jopeq.flower.budget import Budget
-from jopeq.flower.record_mod import RecordMod
+from jopeq.flower.budget import Budget, budget_of
+from jopeq.flower.node import read_node
 from jopeq.flower.refusals import RefusedError, refusing
+from jopeq.flower.sum_mod import SumMod
 from jopeq.versions import versions
 
 _INSTALL = "--allow-runtime-dependency-installation"
@@ -56,7 +57,6 @@ echo "jopeq guard: {name} is refused: this node runs ClientApps alone" >&2
 exit 1
 """
 _TEST, _PATH = "JOPEQ_GUARD_TEST", "JOPEQ_GUARD_PATH"  # in the environment of commands
-_HEX = set("0123456789abcdef")
 _GRACE = 30.0  # seconds that an app may go on without the node that started it
 
 
@@ -78,9 +78,7 @@ def start_guarded(command: Sequence[str]) -> NoReturn:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--node-config")
     given = parser.parse_known_args(words[1:])[0].node_config
-    config = parse_config_args([given] if given else None)
-    _pinned(config)
-    folder = _make_commands(config)
+    folder = _make_commands(parse_config_args([given] if given else None))
     path = os.environ.get("PATH", os.defpath)
     environment = {**os.environ, "PATH": str(folder), _PATH: path}
     _test_commands(folder, environment)
@@ -90,7 +88,8 @@ def start_guarded(command: Sequence[str]) -> NoReturn:
 
 def _make_commands(config: dict[str, Any]) -> Path:
     """A folder next to the ledger with the only commands that the SuperNode finds."""
-    ledger = Budget(epsilon=1.0).of_node(config).file
+    own = Budget(epsilon=1.0)
+    ledger = (budget_of(read_node(config), config, own) or own).file
     folder = own_folder(ledger.with_name(f"{ledger.name}.guard"))
     folder.chmod(0o700)
     for stranger in folder.iterdir():
@@ -177,30 +176,19 @@ def guard_app(
 
     ``found`` is the app's hash, which ``jopeq-app-sha256`` of the node's configuration may pin.
     """
-    mod = RecordMod(None, surveys=None)
+    mod = SumMod(None, surveys=None)
 
     def answer(message: Message, context: Context) -> Message:
         try:
-            with refusing("limits"):
-                pinned = _pinned(context.node_config)
-                if pinned and found not in pinned:
-                    raise ValueError(f"the app {found} is none of jopeq-app-sha256")
+            with refusing("settings"):
+                pinned = read_node(context.node_config).get("app-sha256", {found})
+            if found not in pinned:
+                raise RefusedError("limits", f"the app {found} is none of jopeq-app-sha256")
         except RefusedError as refused:
             return refused.reply(message, mod)
         return mod(message, context, lambda msg, ctxt: load()(msg, ctxt))
 
     return answer
-
-
-def _pinned(config: Any) -> set[str]:
-    """The hashes of the apps that may run; all may where the node's configuration names none."""
-    given = config.get("jopeq-app-sha256")
-    found = set() if given is None else set(str(given).replace(",", " ").lower().split())
-    if given is not None and (not found or any(len(one) != 64 or set(one) - _HEX for one in found)):
-        raise ValueError(
-            f"jopeq-app-sha256 must list what `sha256sum app.fab` prints, got {given!r:.200}"
-        )
-    return found
 
 
 def _check_flower() -> None:

@@ -233,7 +233,7 @@ class Survey:
         check_columns(table, self.columns)
         self.sum.plan(self.dimension, clients)  # refuse before anything is charged
         if ledger is not None:
-            ledger.participate(self.sum, self.dimension, run=self.name)
+            ledger.charge(self.sum, self.dimension, run=self.name)
         return self.sum.encode(
             self.total(table), seed=seed, clients=clients, plan=plan, noise=noise
         )
