@@ -91,7 +91,7 @@ class Watching:
 
 
 client = record_client(
-    scheme, model=net, loss=cross_entropy, load=records, most_records=300, table=table,
+    scheme, model=net, loss=cross_entropy, load=records, most_records=300, load_table=table,
     example=(torch.zeros(64), torch.tensor(0)),
 )
 server = ServerApp()
