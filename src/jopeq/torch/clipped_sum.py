@@ -217,7 +217,7 @@ def evaluated_sum(
     counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
     weights = (seats >= 0) / (math.sqrt(EVALUATED) * np.maximum(counts, 1))
     device = next((one.device for one in weights_of.values()), records.parts[0].device)
-    work = _Work(model, loss, make, records.blank, device)
+    work = _Work(model, loss, make, records.blank, device, is_wide=True)
     with torch.no_grad():
         pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
         return total.add(torch.cat([rows for (rows,) in pieces]), patients)
@@ -295,7 +295,7 @@ def scored_sum(
     counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
     weights = (seats >= 0) / np.maximum(counts, 1)
     device = next((one.device for one in weights_of.values()), records.parts[0].device)
-    work = _Work(model, judge, make, records.blank, device)
+    work = _Work(model, judge, make, records.blank, device, is_wide=True)
     with torch.no_grad():
         pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
         scores, outcomes = torch.cat([pairs.cpu() for (pairs,) in pieces]).numpy().T
@@ -575,6 +575,8 @@ class _Work:
     make: Callable[[nn.Module], Compute]
     blank: Rows
     device: torch.device
+    is_wide: bool = False
+    """Whether floats of records are float64 numbers, whatever the model's are."""
 
     def pieces(
         self, records: Records, weights: Tensor, seats: NDArray[np.int64], size: int, *,
@@ -660,9 +662,9 @@ class _Work:
         shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self.blank)
         try:
             *arguments, target = self._blank(1)[1:]
-            kinds = (one.dtype for one in self.model.parameters() if one.is_floating_point())
-            kind = next(kinds, torch.float32)
-            own = (one.to(kind) if one.is_floating_point() else one for one in arguments)
+            kinds = (one.dtype for one in self.model.parameters() if self.is_wide)
+            kind = next(kinds, torch.float64)
+            own = (one.to(kind) if one.dtype == torch.float64 else one for one in arguments)
             self.loss(_copy(self.model)(*own), target)
         except Exception as told:
             return (
