@@ -21,7 +21,12 @@ from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_
 from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_accounting import RecordRounds, epsilon_within
+from jopeq.sums.record_accounting import (
+    LEAST_DELTA,
+    RecordRounds,
+    epsilon_within,
+    is_delta_short,
+)
 from jopeq.sums.record_sum import RecordSum
 
 _FORMAT = "jopeq-ledger-2"
@@ -269,9 +274,13 @@ class Ledger:
                     "ends a scheme of more rounds, or a new run a name of its own"
                 )
             if not self._pays(run, 1):
+                after = {**self._runs, run.key: run.with_rounds(1)}.values()
+                is_delta = is_delta_short([one.spent for one in after], self._delta, self._budget)
                 raise BudgetSpentError(
                     f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
-                    f"every {unit} (spent so far in {self._rounds} rounds); nothing was sent"
+                    f"every {unit} (spent so far in {self._rounds} rounds)"
+                    + f", as what each round puts by of δ = {self._delta:g} is used up: fewer and "
+                    "larger sums spend less of δ" * is_delta + "; nothing was sent"
                 )
             for more in range(2, min(1 + ahead, left) + 1):
                 self._pays(run, more)
@@ -283,10 +292,10 @@ class Ledger:
         """The run as far as it was charged; raises where this ledger cannot count it."""
         once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
         self._check_process()
-        if self._spent.counts or self._delta == 0.0:
+        if self._spent.counts or self._delta < LEAST_DELTA:
             raise LedgerError(
-                "rounds of a private sum need a ledger of their own with a delta above 0: "
-                "Ledger(budget, delta=1e-5)",
+                "rounds of a private sum need a ledger of their own with a delta of at least "
+                f"{LEAST_DELTA:g}: Ledger(budget, delta=1e-5)",
                 code="scheme",
             )
         if self._runs and unit != self._unit:
