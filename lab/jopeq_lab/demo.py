@@ -49,7 +49,7 @@ WAYS = {
     "local": Way("a patient: all noise in each", "each adds all", GREY, "v"),
     "alone": Way("a patient: one alone", "one alone", FAINT, "X"),
     "sphere": Way("a patient, no trust: Sphere", "Sphere", LOOKS["sphere"].colour, "D"),
-    "sum": Way("a hospital: ClientSum", "ClientSum", LOOKS["sum"].colour, "s"),
+    "sum": Way("a hospital: ClientSum", "ClientSum", LOOKS["clients"].colour, "s"),
 }
 
 

@@ -75,7 +75,7 @@ COMBINATIONS = {
     ],
     "clients": [
         *({"threshhold": 3}, {"epsilon": 100.0}, {"epsilon": 1e4}, {"threshold": 1}),
-        *({"colluding": 7}, {"bits": 17}, {"largest_mean": 1.1}),
+        *({"colluding": 7}, {"bits": 33}, {"largest_mean": 1.1}),
     ],
 }
 

@@ -40,7 +40,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "patients": (400, 4_000, 40_000),
 }
 PER_ENTRY = ("response", "jopeq")
-SCHEMES = ("records", "sphere", "sum", *PER_ENTRY)
+SCHEMES = ("records", "sphere", "clients", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
 RECORD_STOPS = {"clients": AXES["clients"][:3], "epsilon": AXES["epsilon"][:-1]}  # the first ones
 RECORD_DELTA = 1e-5  # below 1/patients at every stop
@@ -67,7 +67,7 @@ REASONS: dict[Reason, str] = {
 class Setting:
     """One place on the axes. ``is_once``: each client takes part in one of the rounds, not all."""
 
-    scheme: str = "sum"
+    scheme: str = "clients"
     epsilon: float = 4.0
     delta: float = 1e-5
     clients: int = 100
@@ -148,7 +148,7 @@ def answer(setting: Setting) -> Answer:
         error, sent = one / s.clients, math.ceil(bits / 8)
         entry = update = s.epsilon / s.times
         person = s.epsilon
-    elif s.scheme == "sum":
+    elif s.scheme == "clients":
         summed = sum_cell(s.epsilon, s.delta, s.clients, s.times, s.entries)
         if isinstance(summed, str):
             raise Refusal(summed, s)
