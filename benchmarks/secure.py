@@ -142,7 +142,7 @@ def ours(clients: int, entries: int) -> dict[str, Any]:
         everyone[number].receive(inboxes[number])
     clock("shares", first.receive, inboxes[0])
     vector = np.arange(entries) % (1 << BITS)
-    sent = {0: clock("masks", first.masked, vector)}
+    sent = {0: clock("masks", first.mask, vector)}
     gone = range(clients - clients // 10, clients)
     is_checked = clients <= 10
     random = np.random.default_rng(0)
