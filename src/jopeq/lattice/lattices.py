@@ -9,7 +9,8 @@ Conway and Sloane (1982); any 2 × 2 generator matrix makes another.
     E8  D8 and D8 + (½,…,½)                          L = 8
 
 Work happens in the *frame*: orthogonal coordinates with rational lattice points (for A2 the second
-axis is measured in units of √3). Dither words are 16-bit integers, so their reduction to the cell
+axis is measured in units of √3), in arrays with a row for each coordinate: loops along samples are
+long. Dither words are 16-bit integers, so their reduction to the cell
 is exact arithmetic there, and every decoder finds the same dither.
 """
 
@@ -22,8 +23,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from jopeq.random.portable import squares
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -69,13 +68,13 @@ class Planar:
         g11, g12, g22 = _dot(b1, b1), _dot(b1, b2), _dot(b2, b2)
         corner = np.floor(coordinates)
         best = corner.copy()
-        best_distance = np.full(len(corner), np.inf)
+        best_distance = np.full(corner.shape[1], np.inf)
         for offset in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
-            candidate = corner + np.array(offset)
-            a, b = (coordinates - candidate).T
+            candidate = corner + np.array(offset)[:, None]
+            a, b = coordinates - candidate
             distance = g11 * a * a + 2.0 * g12 * a * b + g22 * b * b
             is_better = distance < best_distance
-            best[is_better] = candidate[is_better]
+            best = np.where(is_better, candidate, best)
             best_distance = np.where(is_better, distance, best_distance)
         return best
 
@@ -132,27 +131,41 @@ def _nearest_checkerboard(x: Array) -> Array:
     """D_n: round; if the sum is odd, move the worst-rounded coordinate the other way."""
     rounded = np.floor(x + 0.5)
     error = x - rounded
-    worst = np.argmax(np.abs(error), axis=1)
-    rows = np.flatnonzero(np.mod(rounded.sum(axis=1), 2.0))
-    columns = worst[rows]
-    rounded[rows, columns] += np.where(error[rows, columns] >= 0.0, 1.0, -1.0)
+    columns = np.flatnonzero(np.mod(rounded.sum(axis=0), 2.0))
+    worst = np.argmax(np.abs(error[:, columns]), axis=0)
+    rounded[worst, columns] += np.where(error[worst, columns] >= 0.0, 1.0, -1.0)
     return rounded
-
-
-def _nearer(x: Array, first: Array, second: Array, weights: tuple[float, ...]) -> Array:
-    is_first = squares(x - first, weights) <= squares(x - second, weights)
-    return np.where(is_first[:, None], first, second)
 
 
 def _nearest_gosset(x: Array) -> Array:
     """E8 = D8 ∪ (D8 + ½)."""
-    shifted = _nearest_checkerboard(x - 0.5) + 0.5
-    return _nearer(x, _nearest_checkerboard(x), shifted, (1.0,) * 8)
+    first, second = _nearest_checkerboard(x), _nearest_checkerboard(x - 0.5) + 0.5
+    return np.where(_squares(x - first) <= _squares(x - second), first, second)
+
+
+def _squares(x: Array) -> Array:
+    """The squared length of each column, added from first to last."""
+    total = x[0] * x[0]
+    for row in x[1:]:
+        total += row * row
+    return np.asarray(total)
 
 
 def _nearest_hexagonal(x: Array) -> Array:
-    """A2 = (Z × √3Z) ∪ (Z × √3Z + (½, √3/2)), in the frame (x, y/√3)."""
-    return _nearer(x, np.floor(x + 0.5), np.floor(x) + 0.5, (1.0, 3.0))
+    """A2 = (Z × √3Z) ∪ (Z × √3Z + (½, √3/2)), in the frame (x, y/√3).
+
+    The grid point of the first is the nearer one where |x − x₁| + 3|y − y₁| ≤ 1, both distances
+    being in the frame; the nearest of the second lies half a step away, on the side of the point.
+    """
+    first = np.floor(x + 0.5)
+    error = x - first
+    across, up = np.abs(error)
+    up *= 3.0
+    up += across
+    half = np.subtract(0.5, error < 0.0, out=error)
+    half *= up > 1.0
+    first += half
+    return first
 
 
 def check_extent(name: str, value: float) -> None:
@@ -340,15 +353,18 @@ class Lattice:
 
     def points(self, coordinates: ArrayLike) -> Array:
         """The points with these basis coordinates (integers, or halves for a shifted lattice)."""
-        return self._space(np.asarray(coordinates, dtype=np.float64) @ self.geometry.basis)
+        return self._space((np.asarray(coordinates, dtype=np.float64) @ self.geometry.basis).T).T
 
     def nearest(self, x: ArrayLike) -> Integers:
         """Basis coordinates of the lattice point nearest to each row of ``x``."""
-        rows = np.asarray(x, dtype=np.float64)
-        frame = self._frame(rows)
-        if frame.size and not np.abs(frame).max() < _MAX_COORDINATE:
+        return self.coordinates(np.asarray(x, dtype=np.float64).T).T.astype(np.int64)
+
+    def coordinates(self, x: Array) -> Array:
+        """The same as whole floats; points are columns."""
+        frame = self._frame(x)
+        if frame.size and not max(frame.max(), -frame.min()) < _MAX_COORDINATE:
             raise ValueError("x is too far from the origin to be quantized exactly")
-        return np.rint(self.geometry.nearest(frame) @ self.geometry.inverse).astype(np.int64)
+        return np.rint(self.geometry.inverse.T @ self.geometry.nearest(frame))
 
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """Uniform points of the Voronoi cell from rows of L 16-bit words.
@@ -356,21 +372,28 @@ class Lattice:
         The words name a point G·u of the parallelepiped, u = (w + ½)/65536, which is then reduced
         by its nearest lattice point. All of it is exact until the last multiplication.
         """
-        unit = (words.astype(np.float64) + 0.5) * 2.0**-16
-        frame = unit @ self.geometry.basis
+        unit = words.T.astype(np.float64, order="C")
+        unit += 0.5
+        unit *= 2.0**-16
+        frame = self.geometry.basis.T @ unit
         frame -= self.geometry.nearest(frame)
-        return self._space(frame)
+        return self._space(frame).T
 
-    def _frame(self, rows: Array) -> Array:
+    def _frame(self, x: Array) -> Array:
         """From space to the frame, product by product as ``_space``."""
         if self.generator is None:
-            return np.asarray(rows * (1.0 / (self.geometry.axes * self.step)))
+            factors = 1.0 / (self.geometry.axes * self.step)
+            return np.stack([row * factor for row, factor in zip(x, factors, strict=True)])
         row1, row2 = self._from_space
-        return np.asarray(rows[..., :1] * row1 + rows[..., 1:] * row2)
+        return np.stack([x[0] * row1[i] + x[1] * row2[i] for i in range(2)])
 
     def _space(self, frame: Array) -> Array:
         """From the frame to space, product by product: a matrix product may fuse its roundings."""
         if self.generator is None:
-            return np.asarray(frame * self.geometry.axes * self.step)
+            for axis, length in enumerate(self.geometry.axes.tolist()):
+                if length != 1.0:
+                    frame[axis] *= length
+            frame *= self.step
+            return frame
         b1, b2 = self._to_space
-        return np.asarray((frame[..., :1] * b1 + frame[..., 1:] * b2) * self.step)
+        return np.stack([(frame[0] * b1[i] + frame[1] * b2[i]) * self.step for i in range(2)])
