@@ -77,7 +77,10 @@ def train(msg, context):
 
 
 if IS_PRIVATE:
-    client = record_client(scheme, model=net, loss=cross_entropy, records=records)
+    example = torch.zeros(WIDTH), torch.tensor(0)
+    client = record_client(
+        scheme, model=net, loss=cross_entropy, load=records, example=example
+    )
 server = ServerApp()
 
 

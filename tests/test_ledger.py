@@ -7,7 +7,7 @@ import os
 import pickle
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -131,7 +131,7 @@ def test_a_norm_in_the_clear_is_refused_before_it_is_charged(given):
     for encode in (
         lambda: ledger.encode(open_norm, UPDATE),
         lambda: ledger.encode(open_norm, {"w": UPDATE}),
-        lambda: ledger.charge_update(open_norm, UPDATE.size),
+        lambda: ledger.charge(open_norm, UPDATE.size),
     ):
         assert refused(encode) == "norm"
     assert (ledger.rounds, ledger.spent.epsilon) == (0, 0.0)
@@ -178,12 +178,12 @@ def test_an_update_is_charged_by_its_size_as_if_it_were_encoded():
     encoded, charged = Ledger(250.0), Ledger(250.0)
     for _ in range(2):
         encoded.encode(SCHEME, UPDATE)
-        charged.charge_update(SCHEME, UPDATE.size)
+        charged.charge(SCHEME, UPDATE.size)
     assert charged.to_json() == encoded.to_json()
     with pytest.raises(BudgetSpentError):
-        charged.charge_update(SCHEME, UPDATE.size)
+        charged.charge(SCHEME, UPDATE.size)
     other = jopeq.scheme("laplace", epsilon=1.0, clip=0.1)
-    assert refused(charged.charge_update, other, 1) == "scheme"
+    assert refused(charged.charge, other, 1) == "scheme"
     assert charged.to_json() == encoded.to_json()
 
 
@@ -224,7 +224,7 @@ def test_save_and_load(tmp_path):
 
 def resealed(content=None, **changes):
     """A ledger edited by someone who knows the checksum."""
-    content = content or json.loads(used_ledger().to_json())
+    content = dict(content or json.loads(used_ledger().to_json()))
     del content["sha256"]
     content.update(changes)
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -243,7 +243,9 @@ def resealed(content=None, **changes):
         *({"spent": [[bad, 0.0, None, 3]]} for bad in (-1.0, math.nan, None)),
         *({"spent": [[1.0, 2.0, None, 3]]}, {"spent": [[1.0, 0.0, -1.0, 3]]}),
         *({"spent": [[1.0, 0.0, None, bad]]} for bad in (-3, 3.5)),
-        *({"dates": bad} for bad in (7, {"": "2026"}, {"": None})),
+        *({"days": bad} for bad in (7, "2026-01-01", [None, ""])),
+        *({"unit": bad} for bad in (7, "sample")),
+        *({"runs": bad} for bad in (7, [7], [{}])),
     ],
 )
 def test_impossible_ledgers_are_refused(changes):
@@ -313,32 +315,54 @@ def test_a_copy_does_not_forget_what_another_spent(tmp_path):
     assert refused(Ledger(budget=100.0).save, path) == "changed"  # nor does a new one
 
 
-def test_a_ledger_keeps_to_one_sum_and_knows_how_many_rounds_it_covers():
-    summed = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=3, participations=2)
+def test_a_ledger_of_a_client_counts_the_rounds_of_its_sums():
+    summed = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=5, threshold=4, rounds=2)
     ledger, used = Ledger(4.0, 1e-5), Ledger(400.0, 1e-5)
     used.encode(SMALL, np.zeros(3))
-    ledger.participate(summed, 10)
+    ledger.charge(summed, {"weight": 8, "bias": 2})
     ledger = Ledger.from_json(ledger.to_json())
-    assert (ledger.rounds, ledger.participations, used.participations) == (1, 2, None)
-    for wrong in (
-        lambda: ledger.participate(replace(summed, threshold=4), 10),
-        lambda: ledger.participate(summed, 11),
-        lambda: ledger.encode(SMALL, np.zeros(3)),
-        lambda: used.participate(summed, 10),
-    ):
+    (run,) = ledger.runs
+    assert (run.scheme, run.entries, run.planned, run.spent.rounds) == (summed.spec, 10, 2, 1)
+    assert (ledger.rounds, ledger.spent.unit, used.runs) == (1, "client", ())
+    assert 2.0 < ledger.spent.epsilon < 3.0  # one of two rounds
+    for wrong in (lambda: ledger.encode(SMALL, np.zeros(3)), lambda: used.charge(summed, 10)):
         assert refused(wrong) == "scheme"
-    ledger.participate(summed, 10)
-    for spent in (ledger, Ledger(3.0, 1e-5)):
+    records = {"records": 50, "sampling": 1.0, "rounds": 2}
+    hospital = jopeq.RecordSum(epsilon=0.1, clip=1.0, clients=5, threshold=4, **records)
+    assert refused(ledger.charge, hospital, 10) == "unit"
+    ledger.charge(summed, 10)
+    assert 3.9 < ledger.spent.epsilon <= 4.0
+    for spent, given in ((ledger, summed), (Ledger(2.0, 1e-5), summed), (ledger, SUMMED)):
         with pytest.raises(BudgetSpentError):
-            spent.participate(summed, 10)
+            spent.charge(given, 10)  # no round left; none affordable; other terms on top
+
+
+SUMMED = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=6, threshold=5, rounds=2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"planned": bad} for bad in (0, 2.5, None)),
+        *({"spent": {"multiplier": bad, "sampling": 1.0}} for bad in (-1.0, math.nan, None)),
+        *({"spent": {"multiplier": 1.0, "sampling": 1.0, "rounds": bad}} for bad in (-1, 7)),
+        *({name: None} for name in ("name", "scheme", "first", "entries")),
+    ],
+)
+def test_impossible_runs_are_refused(changes):
+    ledger = Ledger(4.0, 1e-5)
+    ledger.charge(SUMMED, 10)
+    content = json.loads(ledger.to_json())
+    assert Ledger.from_json(resealed(content)).rounds == 1
+    content["runs"][0].update(changes)
+    assert refused(Ledger.from_json, resealed({**content, "sha256": ""})) == "damaged"
 
 
 def test_a_forked_process_spends_nothing_and_takes_part_in_no_sum(monkeypatch):
-    summed = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=3, participations=2)
     plain, ledger = Ledger(budget=100.0), Ledger(budget=4.0, delta=1e-5)
-    ledger.participate(summed, 10)
+    ledger.charge(SUMMED, 10)
     monkeypatch.setattr("os.getpid", lambda: 0)
-    for spend in (lambda: plain.encode(SMALL, np.zeros(1)), lambda: ledger.participate(summed, 10)):
+    for spend in (lambda: plain.encode(SMALL, np.zeros(1)), lambda: ledger.charge(SUMMED, 10)):
         assert refused(spend) == "process"
 
 

@@ -32,20 +32,22 @@ from jopeq.schemes import Scheme
 from jopeq.schemes.aggregate import aggregate
 from jopeq.schemes.model import state_update, updated_state
 from jopeq.sphere import Sphere
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:
     from jopeq import circle as circle
     from jopeq import flower as flower
+    from jopeq import models as models
     from jopeq import statistics as statistics
     from jopeq import torch as torch
     from jopeq.analysis.plan import plan as plan
 
 __all__ = [
     "BudgetExceededError",
+    "ClientSum",
     "ClippedTotal",
     "Guarantee",
     "JoPEQ",
@@ -56,7 +58,6 @@ __all__ = [
     "RecordSum",
     "Response",
     "Scheme",
-    "SecureSum",
     "Sphere",
     "StateMismatchError",
     "SubtractiveDither",
@@ -73,7 +74,7 @@ __all__ = [
 ]
 
 
-_LATER = ("flower", "plan", "circle", "statistics", "torch")
+_LATER = ("circle", "flower", "models", "plan", "statistics", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,6 @@
 """The page for the data protection officer says what the ledger holds, and nothing runs in it."""
 
 import html
-import json
 import re
 from datetime import UTC, datetime
 
@@ -12,7 +11,6 @@ import jopeq
 from jopeq.analysis.ledger_report import ledger_report
 from jopeq.ledger import Ledger
 from jopeq.privacy.guarantee import digits_up
-from tests.test_ledger import resealed
 
 TODAY = datetime.now(UTC).date().isoformat()
 TERMS = {"epsilon": 1.0, "clip": 1.0, "records": 4000, "sampling": 1.0, "rounds": 30}
@@ -22,15 +20,13 @@ HOSTILE = "heart <script>alert(1)</script> | *all*\n# now"
 def records():
     ledger = Ledger(4.0, 1e-5)
     for run in (HOSTILE, "lungs", "lungs"):
-        ledger.participate(jopeq.RecordSum(**TERMS, clients=10, threshold=8), 650, run=run)
+        ledger.charge(jopeq.RecordSum(**TERMS, clients=10, threshold=8), 650, run=run)
     return ledger
 
 
 def client_sum():
     ledger = Ledger(8.0, 1e-5)
-    ledger.participate(
-        jopeq.SecureSum(epsilon=8.0, clip=1.0, clients=5, threshold=4, participations=6), 100
-    )
+    ledger.charge(jopeq.ClientSum(epsilon=8.0, clip=1.0, clients=5, threshold=4, rounds=6), 100)
     return ledger
 
 
@@ -69,14 +65,7 @@ def test_a_name_stays_within_its_cell():
     assert "4,000 patients" in page.markdown
 
 
-def test_ledgers_without_dates_go_on():
-    old = json.loads(records().to_json())
-    runs = [run[0] for run in old["runs"]]
-    del old["dates"]
-    ledger = Ledger.from_json(resealed(old))
-    assert ledger.dates == dict.fromkeys(runs, ("", ""))
-    ledger.participate(jopeq.RecordSum(**TERMS, clients=10, threshold=8), 650, run="lungs")
-    assert ledger.dates == {runs[0]: ("", ""), runs[1]: ("", TODAY)}
-    ledger_report(ledger)
-    assert Ledger(1.0).dates == {}
+def test_days_of_charges():
+    assert records().days == (TODAY, TODAY) == messages().days
+    assert Ledger(1.0).days == ("", "")
     assert "unused" in ledger_report(Ledger(1.0)).markdown

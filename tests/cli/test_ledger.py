@@ -32,11 +32,13 @@ def test_a_ledger_is_made_once_and_shown(run, tmp_path):
 
 def test_a_ledger_of_a_sum_says_how_many_rounds_are_left(run, tmp_path):
     kept = jopeq.Ledger.create(tmp_path / "ledger", 8.0, 1e-5)
-    scheme = jopeq.SecureSum(epsilon=8.0, clip=1.0, clients=5, threshold=4, participations=6)
+    scheme = jopeq.ClientSum(epsilon=8.0, clip=1.0, clients=5, threshold=4, rounds=6)
     for _ in range(4):
-        kept.participate(scheme, 100)
+        kept.charge(scheme, 100)
     kept.save(tmp_path / "ledger")
-    assert "rounds  4 of 6\n" in run("show", tmp_path / "ledger").output
+    shown = run("show", tmp_path / "ledger").output
+    assert "of 8 for the client, 4 of 6 rounds" in shown
+    assert "sums of 100 numbers over 4 to 5 clients" in " ".join(shown.split())
 
 
 def test_rounds_of_records(run, tmp_path, monkeypatch):
@@ -44,7 +46,7 @@ def test_rounds_of_records(run, tmp_path, monkeypatch):
     scheme = jopeq.RecordSum(**given, clients=4, threshold=3)
     ledger = jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
     for _ in range(2):
-        ledger.participate(scheme, 10)
+        ledger.charge(scheme, 10)
     ledger.save(tmp_path / "ledger")
     monkeypatch.setenv("COLUMNS", "80")
     shown = run("show", tmp_path / "ledger").output
@@ -66,7 +68,7 @@ def test_names_of_runs_cannot_steer_a_terminal_or_a_page(run, tmp_path):
     given = {"epsilon": 1.0, "clip": 1.0, "records": 100, "sampling": 1.0, "rounds": 3}
     scheme = jopeq.RecordSum(**given, clients=4, threshold=3)
     ledger = jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
-    ledger.participate(scheme, 10, run="gone\x1b[2J\x9b2J\r\nε = 0 of 2\u202eé")
+    ledger.charge(scheme, 10, run="gone\x1b[2J\x9b2J\r\nε = 0 of 2\u202eé")
     ledger.save(tmp_path / "ledger")
     page = ledger_report(ledger, "ledger")
     for text in (run("show", tmp_path / "ledger").output, page.html, page.markdown):

@@ -12,7 +12,7 @@ import jopeq
 from jopeq.errors import JoPEQError
 from jopeq.flower import RoundFailedError, guard, record_client
 from jopeq.flower.guard import guard_app, run_guarded, start_guarded
-from tests.flower.test_records import NODES, TERMS, Hospitals, X, Y, fail, net
+from tests.flower.test_records import EXAMPLE, NODES, TERMS, Hospitals, X, Y, fail, net
 
 LIMITS = {"jopeq-max-epsilon": 8.0, "jopeq-max-delta": 1e-5}
 
@@ -26,7 +26,7 @@ def test_the_guard_wraps_any_app(flower, tmp_path, monkeypatch):
     )
     hospitals = Hospitals(flower, tmp_path, node=LIMITS)
     bold = jopeq.RecordSum(**{**TERMS, "sampling": 1.0})  # draws more than the terms say
-    given = {"model": net, "loss": cross_entropy, "records": lambda _: (X, Y)}
+    given = {"model": net, "loss": cross_entropy, "load": lambda _: (X, Y), "example": EXAMPLE}
     inner = dict(hospitals.apps)
     inner[22] = record_client(bold, **given)
     inner[33] = ClientApp()  # without mod and without functions

@@ -14,12 +14,12 @@ from jopeq import Ledger
 from jopeq.circle.circle import Kind
 from jopeq.circle.circle_client import read_audit
 from jopeq.flower import RoundFailedError, ask, record_client, survey_client
-from jopeq.flower import circle_grid as module
+from jopeq.flower import sum_server as module
 from jopeq.flower.guard import guard_app
-from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
+from jopeq.flower.tasks import RECORD
 from jopeq.statistics import Mean, Proportions, Survey, Variance
-from tests.flower.test_records import NODES, SCHEME, Hospitals, digits, fail, net
+from tests.flower.test_records import EXAMPLE, NODES, SCHEME, Hospitals, digits, fail, net
 
 TERMS = {"epsilon": 1.0, "clients": 5, "threshold": 3, "records": 2000}
 QUESTIONS = (Mean("age", 0, 120), Variance("age", 0, 120), Proportions("sex", ("F", "M")))
@@ -76,8 +76,9 @@ def test_one_app_answers_and_then_trains_from_one_ledger(wards, tmp_path):
             SCHEME,
             model=net,
             loss=cross_entropy,
-            records=lambda _, own=own: (inputs[own], labels[own]),
-            table=lambda _, n=n: TABLES[n],
+            example=EXAMPLE,
+            load=lambda _, own=own: (inputs[own], labels[own]),
+            load_table=lambda _, n=n: TABLES[n],
         )
     answers = made.ask()
     ages = np.concatenate([TABLES[n]["age"] for n in NODES])

@@ -271,7 +271,7 @@ def test_a_ledger_composes_statistics_and_training(patients):
     with pytest.raises(BudgetSpentError):
         survey.ask(tables, ledgers=ledgers)
     for _ in range(5):
-        ledgers[0].participate(training, 31, run="training")
+        ledgers[0].charge(training, 31, run="training")
     assert 0.8 < ledgers[0].spent.epsilon < 0.9  # and not 1
     again = Survey.from_spec(survey.spec)
     assert (again, again.sum.spec) == (survey, survey.sum.spec)

@@ -13,16 +13,19 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 from torch import Tensor, nn
 
-from jopeq.flower.record_mod import LARGEST_LOSS, RecordMod, agreed_task, reply_total
+from jopeq.flower.client import agreed_task
+from jopeq.flower.sum_mod import SumMod, reply_total
 from jopeq.flower.survey import Table, answer_surveys
+from jopeq.flower.tasks import LARGEST_LOSS
 from jopeq.random.streams import PrivateStream
 from jopeq.statistics import Survey
 from jopeq.sums.evaluation import check_largest_loss
-from jopeq.sums.record_sample import cut, draw_records, records_of_patients
+from jopeq.sums.record_sample import draw_sample
 from jopeq.sums.record_sum import RecordSum
-from jopeq.torch.clipped_sum import Loss, as_records, clipped_sum, count_entries, evaluated_sum
+from jopeq.torch.clipped_sum import Loss, check_model, clipped_sum, evaluated_sum
+from jopeq.torch.records import read_records
 
-Records = Callable[[Context], tuple[Any, ...]]
+Load = Callable[[Context], tuple[Any, ...]]
 
 
 def record_client(
@@ -30,14 +33,15 @@ def record_client(
     *,
     model: Callable[[], nn.Module],
     loss: Loss,
-    records: Records,
+    load: Load,
+    example: tuple[Any, Any],
     most_records: int | None = None,
     most_rows: int = 1,
     chunk: int | None = None,
     score: Loss | None = None,
     run: str = "",
     unsigned: bool = False,
-    table: Table | None = None,
+    load_table: Table | None = None,
     surveys: Collection[Survey] | None = None,
 ) -> ClientApp:
     """A ClientApp that answers ``RecordStrategy`` with shares of clipped gradients.
@@ -54,10 +58,13 @@ def record_client(
         Makes the module, in the mode that it is trained in. Layers that mix records are refused.
     loss : callable
         ``loss(outputs, targets)`` of a batch, as in ``torch.nn.functional``.
-    records : callable
-        ``records(context)`` gives (inputs, targets), one record in each entry of the first axis; or
+    load : callable
+        ``load(context)`` gives (inputs, targets), one record in each entry of the first axis; or
         (inputs, targets, patients) with a patient's number for each record, where one may have
         several. It is called after the share is charged, and must read nothing else of the server.
+    example : tuple
+        One public record (input, target), with the shapes and dtypes that all must have. Records
+        are read one by one: what does not fit, or has no patient's number, counts as zeros.
     most_records : Optional[int] (default: None)
         Public bound on this hospital's records (or patients), by default the scheme's. Every round
         takes as long as a sample of so many needs. Of more records ε does not hold, and the node's
@@ -69,11 +76,13 @@ def record_client(
     score : Optional[callable] (default: None)
         For the scheme's ``evaluations``: see ``jopeq.torch.evaluated_sum``.
     run, unsigned
-        As for ``RecordMod``.
-    table, surveys
-        As for ``survey_client``: with a table the app answers surveys too. One ledger counts both.
+        As for ``SumMod``.
+    load_table, surveys
+        As ``load`` and ``surveys`` of ``survey_client``: the app answers surveys too. One ledger
+        counts both.
     """
-    dimension = count_entries(model())
+    is_evaluated = scheme.evaluations > 0
+    dimension = check_model(model(), loss, example, score=score, is_evaluated=is_evaluated)
     scheme.capacity(most_records)  # refuses a cap above the scheme's
 
     def check(content: RecordDict, is_evaluation: bool) -> None:
@@ -81,17 +90,17 @@ def record_client(
         if is_evaluation:
             _largest_loss(content)
 
-    mod = RecordMod(
+    mod = SumMod(
         scheme,
         run=run,
         unsigned=unsigned,
         dimension=dimension,
         check=check,
-        surveys=() if table is None else surveys,
+        surveys=() if load_table is None else surveys,
     )
     app = ClientApp(mods=[mod])
-    if table is not None:
-        answer_surveys(app, table, surveys)
+    if load_table is not None:
+        answer_surveys(app, load_table, surveys)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
@@ -99,7 +108,7 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.spec:
             raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
         module = _load(model(), msg.content)
-        inputs, targets, options = _draw(scheme, records(context), most_records, most_rows)
+        inputs, targets, options = _draw(scheme, load(context), example, most_records, most_rows)
         total = clipped_sum(module, loss, inputs, targets, scheme.clip, chunk=chunk, **options)
         return reply_total(msg, total)
 
@@ -109,7 +118,9 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.evaluation.spec:
             raise ValueError("this app evaluates for the terms of its own scheme alone")
         module = _load(model(), msg.content).eval()
-        inputs, targets, options = _draw(agreed.scheme, records(context), most_records, most_rows)
+        inputs, targets, options = _draw(
+            agreed.mechanism, load(context), example, most_records, most_rows
+        )
         most = _largest_loss(msg.content)
         total = evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
         return reply_total(msg, total)
@@ -131,17 +142,16 @@ def _largest_loss(content: RecordDict) -> float:
 
 
 def _draw(
-    scheme: RecordSum, found: tuple[Any, ...], most_records: int | None, most_rows: int
+    scheme: RecordSum,
+    found: tuple[Any, ...],
+    example: tuple[Any, Any],
+    most_records: int | None,
+    most_rows: int,
 ) -> tuple[tuple[Tensor, ...], Tensor, dict[str, Any]]:
     """Inputs and targets of a fresh sample, and whose they are of how many that there may be."""
-    inputs, targets, *rest = found
-    parts = inputs if isinstance(inputs, tuple) else (inputs,)
-    parts = tuple(map(as_records, (*parts, targets)))
-    count = len(parts[-1])
-    if any(len(part) != count for part in parts):
-        raise ValueError(f"records: {list(map(len, parts))} inputs and targets, one of each needed")
-    group = np.asarray(rest[0]) if rest else None
-    places = records_of_patients(count, group, most_rows)
+    inputs, targets, *group = found
+    records = read_records(inputs, targets, example, *group)
+    places = records.of_patients(most_rows if group or most_rows != 1 else None)
     most = most_records or scheme.most_records or scheme.records
     if len(places) > most:  # a refusal would tell the server; leaving some out moves others in
         told = (
@@ -150,13 +160,13 @@ def _draw(
         log(ERROR, told, len(places), most)
     elif not len(places):
         log(ERROR, "records: this hospital has none, and its share is noise alone")
-    is_drawn = draw_records(len(places), scheme.sampling, PrivateStream())
-    drawn = cut(np.flatnonzero(is_drawn), scheme.capacity(most_records))
-    chosen = places[drawn]
+    padded = scheme.capacity(most_records)
+    chosen = places[draw_sample(len(places), scheme.sampling, padded, PrivateStream())]
     indices = torch.from_numpy(chosen[chosen >= 0])
-    *taken, labels = (part[indices.to(part.device)] for part in parts)
+    *taken, labels = (part[indices.to(part.device)] for part in records.parts)
     options = {
-        "group": None if group is None else np.nonzero(chosen >= 0)[0],
-        "padded": scheme.capacity(most_records) * most_rows,
+        "group": np.nonzero(chosen >= 0)[0] if group else None,
+        "most_rows": most_rows if group else None,
+        "padded": padded,
     }
     return tuple(taken), labels, options

@@ -2,24 +2,28 @@
 
 Privacy needs every row to be a function of its own record and of public values. Records run through
 ``torch.func.vmap``, each as a batch of its own, so that no layer can mix two of them, draw from a
-shared generator or write to a buffer. Chunks have one padded shape and linear layers whole cache
-lines, so that the floats of a row depend neither on how many records there are nor on its place.
-Products of matrices that no linear layer makes (attention's, ``x @ w``) keep a dependence of 1e-7:
-``RecordSum.batch_dependence`` is there for such.
+shared generator or write to a buffer. Chunks have one padded shape and records sit in random slots
+of them: without one record its slot is blank, and no other moves to a place where a library would
+round its products differently. What is left is that a row may depend on what the other slots hold;
+no library is known for that, and ``RecordSum.batch_dependence`` pays for a little of it.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch._decomp import get_decompositions
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -27,29 +31,32 @@ from torch.overrides import TorchFunctionMode
 
 from jopeq import kernels
 from jopeq.schemes.parameters import as_annotated
-from jopeq.sums.clipped_total import ClippedTotal, as_group
+from jopeq.statistics.evaluation import Scoring
+from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.evaluation import EVALUATED, check_largest_loss
+from jopeq.sums.record_sample import draw_slots
+from jopeq.torch.records import Records, Rows, read_example, read_records
 
 _LOG = logging.getLogger("jopeq")
 
 Loss = Callable[[Any, Any], Tensor]
-Rows = tuple[Tensor, ...]
-"""One entry for each record in every tensor. Gradients are (rows,), or of a linear layer (slopes,
-features, bias): the products of slopes and features, then the bias, make a row."""
+Compute = Callable[[Rows], Rows]
+"""From a chunk (a weight for each record, arguments of the model, targets) to the rows: (rows,), or
+of a linear layer (slopes, features, bias), where the products of slopes and features, then the
+bias, make a row. A weight of 0 makes a row of zeros."""
 
 _ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
 _RECORDED = 3  # chunks from which a CUDA graph pays
 _LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
 _HOST_PIECE, _DEVICE_PIECE = 1 << 21, 1 << 26  # entries of a linear layer's rows made at a time
-_LINE = 64  # bytes
 _JUMP = 1e-6  # of outputs within which an answer is neither right nor wrong
+_ALIKE = 1e-5  # of a row: on a GPU sums of one layer may round differently each time
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout,
              nn.FeatureAlphaDropout)  # fmt: skip
-_CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)
-_CLASS_LOSS_MODULES = (nn.CrossEntropyLoss, nn.NLLLoss)
+_LOGIT_LOSS = functional.binary_cross_entropy_with_logits
 
 
 def clipped_sum(
@@ -61,33 +68,43 @@ def clipped_sum(
     group: Any = None,
     chunk: int | None = None,
     padded: int | None = None,
+    most_rows: int | None = None,
+    example: Any = None,
 ) -> ClippedTotal:
     """The exact total of the clipped gradients of the records' losses.
 
     Its entries are those of the parameters that require a gradient, in the order of
-    ``model.parameters()``. A record without a finite gradient (a label out of range, a NaN) counts
-    as zeros.
+    ``model.parameters()``. A record that is not as the example is, or has no finite gradient (a
+    label out of range, a NaN), counts as zeros.
 
     Parameters
     ----------
     model : nn.Module
-        Parameters, buffers and mode stay as they are.
+        Parameters, buffers and mode stay as they are. A model whose rows for the same public
+        records differ from one call to the next is refused.
     loss : callable
         ``loss(outputs, targets)`` of a batch, as in ``torch.nn.functional``. The batch is always
-        one record.
-    inputs, targets : tensors
+        one record. ``binary_cross_entropy_with_logits`` takes 0 and 1 of any shape and dtype.
+    inputs, targets : tensors, arrays or lists
         One record in each entry of the first axis. A tuple of inputs becomes the arguments of the
         model.
     clip : float
         Largest norm of a record's gradient, or of the summed gradients of a group.
-    group : integers, optional
+    group : integers or texts, optional
         Whose record each is. The gradients of one patient's records are added up and clipped once.
     chunk : int, optional
         Records at a time, at least 8. Every chunk is padded to this size. By default as many as
-        128 MiB of gradients and 16 MiB of inputs hold, at most 1,024 and at most ``padded``.
+        128 MiB of gradients and 16 MiB of inputs hold, at most 1,024 and at most those of
+        ``padded``.
     padded : int, optional
-        How many records the work is for, if that is more than there are: gradients of zeros are
-        computed, clipped and dropped, so that the time does not tell the number of records.
+        Public bound on the records (or patients): so many slots are computed, clipped and added up,
+        so that neither the time nor anybody's slot tells the number of records. Without it one
+        record more may begin another chunk, and others may move to other places.
+    most_rows : int, optional
+        With ``group``, the public bound on a patient's records; of more, the first count.
+    example : (inputs, target), optional
+        One public record, with the shapes and dtypes that all must have. Without it those of the
+        tensors are taken for public.
 
     >>> inputs, labels = torch.eye(3), torch.tensor([0, 1, 1])
     >>> total = clipped_sum(nn.Linear(3, 2), functional.cross_entropy, inputs, labels, clip=0.5)
@@ -95,29 +112,21 @@ def clipped_sum(
     8
     """
     total = ClippedTotal(count_entries(model), clip)
-    spare = ClippedTotal(total.dimension, clip) if padded else None
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    records = _as_records(inputs, targets)
-    size = _choose_chunk(chunk, sum(map(_entries_made, trained.values())), records, padded)
-    count = max(len(records[0]), padded or 0)
-    order = ids = None
-    if group is not None:
-        ids = as_group(group, len(records[0]))
-        order = np.argsort(ids, kind="stable")  # a group's rows come one after the other
-        ids = ids[order]
-    compute = _gradients(model, _with_checked_labels(loss), trained)
+    records = read_records(inputs, targets, example, group)
+    size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * (most_rows or 1))
+    seats = _take_seats(records, most_rows, padded, size)
     device = next(iter(trained.values())).device
-    is_recorded = device.type == "cuda" and count >= _RECORDED * size
     if device.type == "cpu":
-        kernels.note(count * total.dimension)  # all at once: they pay for the first chunk too
-    with _in_small_steps():
-        chunks = _chunks(records, order, size, device, count)
-        pieces = _pieces(compute, chunks, spare, ids is not None, is_recorded)
-        if ids is None:
-            for piece in pieces:
-                _add(total, piece)
-        else:
-            _add_groups(total, ids, (rows for (rows,) in pieces))
+        kernels.note(len(seats) * total.dimension)  # all at once: they pay for the first chunk too
+    work = _Work(model, loss, partial(_gradients, loss, trained, []), records.blank, device)
+    weights = torch.from_numpy((seats >= 0).astype(np.float64))
+    if group is None:
+        for piece in work.pieces(records, weights, seats, size, is_grouped=False):
+            _add(total, piece)
+    else:
+        pieces = work.pieces(records, weights, seats, size, is_grouped=True)
+        _add_groups(total, np.arange(len(seats)) // (most_rows or 1), (rows for (rows,) in pieces))
     return total
 
 
@@ -130,6 +139,17 @@ def count_entries(model: nn.Module) -> int:
     return found
 
 
+def check_model(
+    model: nn.Module, loss: Loss, example: Any, *, score: Loss | None = None, is_evaluated: bool
+) -> int:
+    """Entries of a record's gradient; ``ValueError`` for what public records show to be refused."""
+    nobody = ([torch.zeros(0)] * (len(read_example(example)) - 1), torch.zeros(0))
+    given = {"inputs": tuple(nobody[0]), "targets": nobody[1], "example": example, "chunk": _LEAST}
+    if is_evaluated:
+        evaluated_sum(model, loss, largest_loss=1.0, score=score, **given)
+    return clipped_sum(model, loss, clip=1.0, **given).dimension
+
+
 def evaluated_sum(
     model: nn.Module,
     loss: Loss,
@@ -139,6 +159,8 @@ def evaluated_sum(
     group: Any = None,
     chunk: int | None = None,
     padded: int | None = None,
+    most_rows: int | None = None,
+    example: Any = None,
     score: Loss | None = None,
 ) -> ClippedTotal:
     """The exact total of how well a model does on each record: ``read_evaluation`` reads the mean.
@@ -148,13 +170,13 @@ def evaluated_sum(
 
     Parameters
     ----------
-    model, loss, inputs, targets, group, chunk, padded
+    model, loss, inputs, targets, group, chunk, padded, most_rows, example
         As for ``clipped_sum``. The model is run in the mode that it is in, with float64 numbers.
     largest_loss : float
         Public bound. Larger losses count as this.
     score : callable, optional
         ``score(outputs, targets)`` of a batch, from 0 to 1 and without jumps. By default the right
-        answers, for targets that are classes.
+        answers, for targets that are classes and for logits of 0 and 1.
 
     >>> model, labels = nn.Linear(3, 2), torch.tensor([0, 1, 1])
     >>> _ = nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)
@@ -163,33 +185,164 @@ def evaluated_sum(
     array([ 3.  ,  0.  , -0.92])
     """
     check_largest_loss(largest_loss)
-    total, spare = ClippedTotal(EVALUATED, 1.0), ClippedTotal(EVALUATED, 1.0) if padded else None
+    total = ClippedTotal(EVALUATED, 1.0)
     _check_layers(model)
-    records = _as_records(inputs, targets)
-    if score is None and records[-1].is_floating_point():
+    records = read_records(inputs, targets, example, group)
+    kind = loss.func if isinstance(loss, partial) else loss
+    has_logits = kind is _LOGIT_LOSS or isinstance(kind, nn.BCEWithLogitsLoss)
+    if score is None and records.blank[-1].is_floating_point() and not has_logits:
         raise ValueError("score must be given: targets that are no classes have no right answers")
-    ids = np.arange(len(records[0])) if group is None else as_group(group, len(records[0]))
-    _, places, counts = np.unique(ids, return_inverse=True, return_counts=True)
-    weights = torch.from_numpy(1.0 / (math.sqrt(EVALUATED) * counts[places]))
-    checked, scored = _with_checked_labels(loss), score or _right_answers
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    state = {name: _widen(one.detach()) for name, one in state.items()}
+    scored = score or (_right_signs if has_logits else _right_answers)
+    records = replace(records, parts=tuple(map(_widen, records.parts)),
+                      blank=tuple(map(_widen, records.blank)))  # fmt: skip
+    weights_of = {name: _widen(one.detach()) for name, one in model.named_parameters()}
 
-    def row(weight: Tensor, *record: Tensor) -> Tensor:
-        *arguments, target = record
-        outputs = functional_call(model, state, tuple(one[None] for one in arguments))
-        found = checked(outputs, target[None]).double().reshape(())
-        right = scored(outputs, target[None]).double().mean().clamp(0.0, 1.0)
-        lost = found.clamp(0.0, largest_loss) / largest_loss
-        parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
-        return weight * parts + 0.0 * found  # NaN and infinite losses show
+    def make(module: nn.Module) -> Compute:
+        state = weights_of | {name: _widen(one) for name, one in module.named_buffers()}
 
-    size = _choose_chunk(chunk, EVALUATED, records, padded)
-    device = next((one.device for one in state.values()), records[0].device)
-    chunks = _chunks((weights, *map(_widen, records)), None, size, device, padded or 0)
-    with torch.no_grad(), _in_small_steps():
-        rows = [one for (one,) in _pieces(lambda chunk: (vmap(row)(*chunk),), chunks, spare, True)]
-    return total.add(torch.cat(rows), ids) if rows else total
+        def row(weight: Tensor, *record: Tensor) -> Tensor:
+            *arguments, target = record
+            outputs = functional_call(module, state, tuple(one[None] for one in arguments))
+            found = loss(outputs, target[None]).double().reshape(())
+            right = scored(outputs, target[None]).double().mean().clamp(0.0, 1.0)
+            lost = found.clamp(0.0, largest_loss) / largest_loss
+            parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
+            return weight * parts + 0.0 * found  # NaN and infinite losses show
+
+        return lambda chunk: (vmap(row)(*chunk),)
+
+    size = _choose_chunk(chunk, EVALUATED, records.blank, (padded or 0) * (most_rows or 1))
+    seats = _take_seats(records, most_rows, padded, size)
+    patients = np.arange(len(seats)) // (most_rows or 1)
+    counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
+    weights = (seats >= 0) / (math.sqrt(EVALUATED) * np.maximum(counts, 1))
+    device = next((one.device for one in weights_of.values()), records.parts[0].device)
+    work = _Work(model, loss, make, records.blank, device)
+    with torch.no_grad():
+        pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
+        return total.add(torch.cat([rows for (rows,) in pieces]), patients)
+
+
+def scored_sum(
+    model: nn.Module,
+    inputs: Any,
+    targets: Any,
+    scoring: Scoring,
+    *,
+    score: Loss | None = None,
+    by: Any = None,
+    group: Any = None,
+    chunk: int | None = None,
+    padded: int | None = None,
+    most_rows: int | None = None,
+    example: Any = None,
+) -> ClippedTotal:
+    """The exact total of the rows of an evaluation: ``scoring.read`` reads the decoded mean.
+
+    A record whose score is no number, or whose target is none, counts as zeros, and a patient's
+    records (``group``) as their mean.
+
+    Parameters
+    ----------
+    model, inputs, targets, group, chunk, padded, most_rows, example
+        As for ``clipped_sum``. The model is run in the mode that it is in, with float64 numbers.
+    scoring : Scoring
+        Its kind "outcomes" takes one logit, or two outputs, and targets 0 or 1; "classes" takes an
+        output for each class and classes as targets; "score" takes ``score``.
+    score : callable, optional
+        ``score(outputs, targets)`` of a batch, from 0 to 1 and without jumps.
+    by : sequence, optional
+        The level that each record is in, if ``scoring`` has levels.
+
+    >>> total = scored_sum(nn.Linear(3, 1), torch.eye(3), torch.tensor([0, 1, 1]), Scoring())
+    >>> total.dimension
+    128
+    """
+    if (score is None) == (scoring.kind == "score") or (by is None) == bool(scoring.levels):
+        raise ValueError(
+            "score goes with Scoring(kind='score') and by with levels: give both or neither"
+        )
+    _check_layers(model)
+    records = read_records(inputs, targets, example, group)
+    places = scoring.places(range(len(records.is_good)) if by is None else by)
+    if len(places) != len(records.is_good):
+        raise ValueError(f"by must be one level for each of {len(records.is_good)} records")
+    records = replace(records, parts=tuple(map(_widen, records.parts)),
+                      blank=tuple(map(_widen, records.blank)))  # fmt: skip
+    weights_of = {name: _widen(one.detach()) for name, one in model.named_parameters()}
+
+    def judge(outputs: Tensor, targets: Tensor) -> Tensor:
+        """(score, outcome) of one record."""
+        if score is None:
+            return _judge(outputs, targets, scoring.kind)
+        rated = score(outputs, targets).double().mean().clamp(0.0, 1.0)
+        return torch.stack((rated, torch.ones_like(rated)))
+
+    def make(module: nn.Module) -> Compute:
+        state = weights_of | {name: _widen(one) for name, one in module.named_buffers()}
+
+        def pair(*record: Tensor) -> Tensor:
+            *arguments, target = record
+            batch = tuple(one[None] for one in arguments)
+            return judge(functional_call(module, state, batch), target[None])
+
+        return lambda chunk: (vmap(pair)(*chunk[1:]),)
+
+    total = ClippedTotal(scoring.dimension, 1.0)
+    size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * (most_rows or 1))
+    seats = _take_seats(records, most_rows, padded, size)
+    patients = np.arange(len(seats)) // (most_rows or 1)
+    counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
+    weights = (seats >= 0) / np.maximum(counts, 1)
+    device = next((one.device for one in weights_of.values()), records.parts[0].device)
+    work = _Work(model, judge, make, records.blank, device)
+    with torch.no_grad():
+        pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
+        scores, outcomes = torch.cat([pairs.cpu() for (pairs,) in pieces]).numpy().T
+    seated, step = np.append(places, 0)[seats], _MOST * (most_rows or 1)
+    for some in (slice(first, first + step) for first in range(0, len(seats), step)):
+        rows = scoring.rows(scores[some], outcomes[some], seated[some])
+        total.add(rows * weights[some, None], patients[some])
+    return total
+
+
+def check_scores(
+    model: nn.Module, scoring: Scoring, example: Any, *, score: Loss | None = None
+) -> None:
+    """Try an evaluation on a public record: ``ValueError`` for what would fail or say nothing.
+
+    Call it before anything is charged. ``example`` is (inputs, target), as for ``clipped_sum``.
+    """
+    *inputs, target = (part[None] for part in read_example(example))
+    given: dict[str, Any] = {"score": score, "by": scoring.levels[:1] or None, "chunk": _LEAST}
+    total = scored_sum(model, tuple(inputs), target, scoring, example=example, **given)
+    if not total.values.any():
+        raise ValueError(
+            "the example's score is no number from 0 to 1, or its target none of the outcomes"
+        )
+
+
+def _judge(outputs: Tensor, targets: Tensor, kind: str) -> Tensor:
+    """The score of one record and its outcome."""
+    if kind == "classes":
+        fits = outputs.dim() >= 2 and outputs.shape[1] >= 2 and not targets.is_floating_point()
+        if not fits or targets.shape != (1, *outputs.shape[2:]):
+            raise ValueError(
+                "Scoring(kind='classes') needs an output for each of several classes and a class "
+                f"as target, got {tuple(outputs.shape[1:])} and {tuple(targets.shape[1:])}"
+            )
+        is_bad = (targets < 0) | (targets >= outputs.shape[1])
+        right = _right_answers(outputs, targets).masked_fill(is_bad, torch.nan)
+        return torch.stack((outputs.softmax(1).amax(1).mean(), right.mean()))
+    if outputs.numel() not in (1, 2) or targets.numel() != 1:
+        raise ValueError(
+            "Scoring(kind='outcomes') needs one logit or two outputs and one target 0 or 1, got "
+            f"{outputs.numel()} outputs and {targets.numel()} targets: for more classes use "
+            "kind='classes', for others kind='score' and a score function"
+        )
+    flat = outputs.reshape(-1)
+    chance = flat.sigmoid()[0] if len(flat) == 1 else flat.softmax(0)[1]
+    return torch.stack((chance, targets.to(chance.dtype).reshape(())))
 
 
 def _widen(values: Tensor) -> Tensor:
@@ -201,10 +354,18 @@ def _right_answers(outputs: Tensor, targets: Tensor) -> Tensor:
 
     A jump would let another record of the batch, which moves the last digits, turn an answer.
     """
+    if outputs.shape[1] == 1:
+        return _right_signs(outputs, targets)
     classes = torch.arange(outputs.shape[1], device=outputs.device)
     is_own = classes.reshape(-1, *[1] * (outputs.dim() - 2)) == targets[:, None]
     own, other = (outputs.masked_fill(mask, -math.inf).amax(1) for mask in (~is_own, is_own))
     return ((own - other) / _JUMP).clamp(-1.0, 1.0) / 2.0 + 0.5
+
+
+def _right_signs(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The same for logits, which are positive where the target is 1."""
+    signs = 2.0 * targets.to(outputs.dtype) - 1.0
+    return (signs * outputs.reshape(targets.shape) / _JUMP).clamp(-1.0, 1.0) / 2.0 + 0.5
 
 
 @contextmanager
@@ -213,50 +374,74 @@ def _in_small_steps() -> Iterator[None]:
     is_fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), _InWholeLines():
+        with sdpa_kernel(SDPBackend.MATH), _OneByOne():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(is_fused)
 
 
-class _InWholeLines(TorchFunctionMode):
-    """Linear layers on the CPU are filled up with zeros: every row begins a cache line.
-
-    Its library rounds the products of a row by its address, and with that by its place in a chunk.
-    """
+class _OneByOne(TorchFunctionMode):
+    """Functions that PyTorch would stop at for a record, or that it cannot map over records."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        chosen = _linear if func is functional.linear else func
-        return chosen(*args, **(kwargs or {}))
+        chosen = _CHOSEN.get(func)
+        call = func if chosen is None else partial(chosen, func)
+        return call(*args, **(kwargs or {}))
 
 
-def _linear(
-    input: Tensor,  # noqa: A002 (PyTorch's name, which a model may give)
-    weight: Tensor,
-    bias: Tensor | None = None,
-) -> Tensor:
-    if input.device.type != "cpu" or weight.dim() != 2 or not any(_missing(weight)):
-        return functional.linear(input, weight, bias)
-    classes, width = _missing(weight)
-    filled = functional.pad(weight, (0, width, 0, classes))
-    found = functional.linear(functional.pad(input, (0, width)), filled)[..., : len(weight)]
-    return found if bias is None else found + bias.to(found.dtype)
+def _class_loss(func: Any, input: Tensor, target: Tensor, *more: Any, **named: Any) -> Tensor:  # noqa: A002
+    """NaN for a label that is no class."""
+    if target.is_floating_point():
+        return func(input, target, *more, **named)  # type: ignore[no-any-return]
+    ignored = named.get("ignore_index", more[2] if len(more) > 2 else -100)
+    is_bad = ((target < 0) | (target >= input.shape[1])) & (target != ignored)
+    found = func(input, target.masked_fill(is_bad, 0), *more, **named)
+    return _nan_if(is_bad, found)
 
 
-def _missing(weight: Tensor) -> tuple[int, int]:
-    """Rows and columns that fill up whole cache lines."""
-    line = _LINE // weight.element_size()
-    return -weight.shape[0] % line, -weight.shape[1] % line
+def _logit_loss(func: Any, input: Tensor, target: Tensor, *more: Any, **named: Any) -> Tensor:  # noqa: A002
+    """Targets of the logits' dtype and of any shape with as many entries; NaN beyond 0 to 1."""
+    logits = input.reshape(target.shape) if input.numel() == target.numel() else input
+    found = func(logits, target.to(input.dtype), *more, **named)
+    return _nan_if((target < 0) | (target > 1), found)
 
 
-def _entries_made(parameter: Tensor) -> int:
-    """Entries of a record's gradient while it is computed: that of a linear layer is filled up."""
-    if parameter.dim() != 2 or parameter.device.type != "cpu":
-        return parameter.numel()
-    rows, columns = _missing(parameter)
-    return (parameter.shape[0] + rows) * (parameter.shape[1] + columns)
+def _embedding(func: Any, input: Tensor, weight: Tensor, *more: Any, **named: Any) -> Tensor:  # noqa: A002
+    """NaN for an index that is none: a GPU would stop for good."""
+    is_bad = (input < 0) | (input >= len(weight))
+    return _nan_if(is_bad, func(input.masked_fill(is_bad, 0), weight, *more, **named))
+
+
+def _gather(func: Any, input: Tensor, dim: int, index: Tensor, **named: Any) -> Tensor:  # noqa: A002
+    is_bad = (index < 0) | (index >= input.shape[dim])
+    return _nan_if(is_bad, func(input, dim, index.masked_fill(is_bad, 0), **named))
+
+
+def _nan_if(is_bad: Tensor, found: Tensor) -> Tensor:
+    return found * torch.where(is_bad.any(), torch.nan, 1.0)
+
+
+def _recurrent(func: Any, *given: Any) -> Any:
+    """Cells one after the other: of whole recurrent layers vmap has no rule."""
+    layer = getattr(torch.ops.aten, func.__name__).input
+    was_enabled = torch.backends.mkldnn.set_flags(_enabled=False)[0]  # type: ignore[no-untyped-call]
+    try:
+        return get_decompositions([layer])[layer](*given)
+    finally:
+        torch.backends.mkldnn.set_flags(_enabled=was_enabled)  # type: ignore[no-untyped-call]
+
+
+_CHOSEN: dict[Any, Any] = {
+    functional.cross_entropy: _class_loss,
+    functional.nll_loss: _class_loss,
+    _LOGIT_LOSS: _logit_loss,
+    functional.embedding: _embedding,
+    **dict.fromkeys((torch.gather, Tensor.gather), _gather),
+    **dict.fromkeys((torch.index_select, Tensor.index_select), _gather),
+    **dict.fromkeys((torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu), _recurrent),
+}
 
 
 def _check_layers(model: nn.Module) -> None:
@@ -277,103 +462,77 @@ def _check_layers(model: nn.Module) -> None:
             )
 
 
-def as_records(values: Any) -> Tensor:
-    """One record in each entry of the first axis, also of a list of tensors."""
-    is_list = isinstance(values, list) and any(isinstance(one, Tensor) for one in values)
-    try:
-        return torch.stack(values) if is_list else torch.as_tensor(values)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"records must be numbers of one shape, one entry each: {error}") from None
+def _take_seats(
+    records: Records, most_rows: int | None, padded: int | None, size: int
+) -> NDArray[np.int64]:
+    """Which record is in each slot of the chunks, −1 for none: a patient's are in neighbours."""
+    places = records.of_patients(most_rows)
+    rows = places.shape[1]
+    seats = np.full(-(-max(len(places), padded or 0, 1) * rows // size) * size, -1, dtype=np.int64)
+    blocks = seats[: len(seats) // rows * rows].reshape(-1, rows)
+    blocks[draw_slots(len(places), len(blocks))] = places
+    return seats
 
 
-def _as_records(inputs: Any, targets: Any) -> Rows:
-    """All arguments of the model, then the targets, of one length."""
-    parts = (*inputs, targets) if isinstance(inputs, tuple) else (inputs, targets)
-    found = tuple(as_records(part).detach() for part in parts)
-    lengths = [len(part) if part.dim() else None for part in found]
-    if len(found) < 2 or None in lengths or len(set(lengths)) > 1:
-        raise ValueError(
-            f"inputs and targets must hold one entry for each record, got lengths {lengths}: "
-            "stack the records along the first axis"
-        )
-    return found
-
-
-def _choose_chunk(chunk: int | None, entries: int, records: Rows, padded: int | None) -> int:
+def _choose_chunk(chunk: int | None, entries: int, blank: Rows, slots: int) -> int:
     if chunk is None:
-        sizes = [math.prod(part.shape[1:]) * part.element_size() for part in records]
-        fitting = min(_ROW_BYTES // (4 * entries), _INPUT_BYTES // max(1, sum(sizes)), _MOST)
+        bytes_each = sum(part.numel() * part.element_size() for part in blank)
+        fitting = min(_ROW_BYTES // (4 * entries), _INPUT_BYTES // max(1, bytes_each), _MOST)
         fitting = max(fitting // _LEAST, 1) * _LEAST
-        if not padded:
+        if not slots:
             return fitting
-        calls = -(-padded // fitting)
-        return -(-padded // (calls * _LEAST)) * _LEAST  # equal chunks
+        calls = -(-slots // fitting)
+        return -(-slots // (calls * _LEAST)) * _LEAST  # equal chunks
     found: int = as_annotated("chunk", "int", chunk)
     if found < _LEAST:
         raise ValueError(f"chunk must be at least {_LEAST}, got {chunk}")
     return found
 
 
-def _with_checked_labels(loss: Loss) -> Loss:
-    """The loss, NaN where PyTorch would stop at a label that is no class."""
-    kind = loss.func if isinstance(loss, partial) else loss
-    if kind not in _CLASS_LOSSES and not isinstance(kind, _CLASS_LOSS_MODULES):
-        return loss
-    named = loss.keywords if isinstance(loss, partial) else {}
-    ignored = named.get("ignore_index", getattr(kind, "ignore_index", -100))
+def _gradients(
+    loss: Loss, trained: dict[str, Tensor], kept: list[Tensor], module: nn.Module
+) -> Compute:
+    """How a chunk of records becomes gradients, one for each.
 
-    def checked(outputs: Tensor, targets: Tensor) -> Tensor:
-        if targets.is_floating_point():
-            return loss(outputs, targets)
-        is_bad = ((targets < 0) | (targets >= outputs.shape[1])) & (targets != ignored)
-        return loss(outputs, targets.masked_fill(is_bad, 0)) * torch.where(
-            is_bad.any(), torch.nan, 1.0
-        )
+    ``kept`` has the rows of one chunk: new memory for each would cost a fifth more.
+    """
+    others = {name: p.detach() for name, p in module.named_parameters() if name not in trained}
+    others |= dict(module.named_buffers())
 
-    return checked
+    def loss_of(outputs: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        return loss(outputs, target[None]).reshape(()) * weight
 
-
-def _gradients(model: nn.Module, loss: Loss, trained: dict[str, Tensor]) -> Callable[[Rows], Rows]:
-    """How a chunk of records becomes gradients, one for each."""
-    others = {name: p.detach() for name, p in model.named_parameters() if name not in trained}
-    others |= {name: buffer.clone() for name, buffer in model.named_buffers()}
-
-    def loss_of(outputs: Tensor, target: Tensor) -> Tensor:
-        return loss(outputs, target[None]).reshape(())
-
-    def loss_at(parameters: dict[str, Tensor], *record: Tensor) -> Tensor:
+    def loss_at(parameters: dict[str, Tensor], weight: Tensor, *record: Tensor) -> Tensor:
         *arguments, target = record
         batch = tuple(one[None] for one in arguments)
-        return loss_of(functional_call(model, parameters | others, batch), target)
-
-    kept: list[Tensor] = []  # the rows of one chunk: new memory for each would cost a fifth more
+        return loss_of(functional_call(module, parameters | others, batch), target, weight)
 
     def by_model(chunk: Rows) -> Rows:
         found = vmap(grad(loss_at), in_dims=(None, *[0] * len(chunk)))(trained, *chunk)
         parts = [one.flatten(1) for one in found.values()]
-        if kept:
+        if kept and len(kept[0]) == len(parts[0]):
             torch.cat(parts, dim=1, out=kept[0])
         else:
-            kept.append(torch.cat(parts, dim=1))
+            kept[:] = [torch.cat(parts, dim=1)]
         return (kept[0],)
 
-    split = _linear_head(model)
+    split = _linear_head(module)
     if split is None:
         return by_model
     body, head = split
     state = {name: t.detach() for name, t in body.named_parameters()}
-    state |= {name: buffer.clone() for name, buffer in body.named_buffers()}
+    state |= dict(body.named_buffers())
 
     def by_head(chunk: Rows) -> Rows:
-        *arguments, targets = chunk
+        weights, *arguments, targets = chunk
         features = vmap(lambda *one: functional_call(body, state, tuple(x[None] for x in one))[0])(
             *arguments
         )
         if features.dim() != 2:
             return by_model(chunk)
         outputs = functional.linear(features, head.weight.detach(), head.bias)
-        slopes = vmap(grad(lambda one, target: loss_of(one[None], target)))(
-            outputs.detach(), targets
+        slopes = vmap(grad(lambda one, *rest: loss_of(one[None], *rest)))(
+            outputs.detach(), targets, weights
         )
         if not head.weight.requires_grad:
             return (slopes,)
@@ -394,59 +553,137 @@ def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
     return body, head
 
 
-def _chunks(
-    records: Rows, order: Any, size: int, device: torch.device, least: int
-) -> Iterator[tuple[int, Rows]]:
-    """(How many count, records), always ``size`` of them: zeros fill up.
-
-    There are chunks for ``least`` records, if there are fewer.
-    """
-    count = len(records[0])
-    if not count:
-        records, order = tuple(part.new_zeros(1, *part.shape[1:]) for part in records), None
-    for first in range(0, max(count, least), size):
-        places = np.minimum(np.arange(first, first + size), len(records[0]) - 1)
-        chosen = torch.from_numpy(places if order is None else order[places])
-        chunk = tuple(part[chosen.to(part.device)].to(device) for part in records)
-        counted = max(0, min(size, count - first))
-        for part in chunk:
-            part[counted:] = 0  # no copy of a record that PyTorch may stop at
-        yield counted, chunk
+def _copy(model: nn.Module) -> nn.Module:
+    """The same parameters in new layers, so that nothing that a call leaves behind lasts."""
+    kept: list[Tensor] = [*model.parameters()]
+    for layer in model.modules():
+        kept += [one for one in vars(layer).values() if isinstance(one, Tensor) and not one.is_leaf]
+    try:
+        return copy.deepcopy(model, {id(one): one for one in kept})
+    except Exception as error:
+        raise ValueError(
+            f"model cannot be copied, so that its layers could remember records: {error}"
+        ) from error
 
 
-def _pieces(
-    compute: Callable[[Rows], Rows],
-    chunks: Iterator[tuple[int, Rows]],
-    spare: ClippedTotal | None,
-    is_grouped: bool,
-    is_recorded: bool = False,
-) -> Iterator[Rows]:
-    """The gradients of all records, in order, as rows where ``_add`` needs them; a piece is
-    overwritten by the next.
+@dataclass(frozen=True)
+class _Work:
+    """Computes rows chunk by chunk, each with a fresh copy of the model."""
 
-    What fills up a chunk goes to a total that nobody reads, if there is one: the same work.
-    """
-    lasts, kept = list[Tensor](), list[Tensor]()
-    for count, chunk in chunks:
-        if is_recorded:
-            compute, is_recorded = _record(compute, chunk), False
-        found = _compute_all(compute, chunk)
-        lasts.append(found[0][:count, -1].clone())  # without a finite loss it is not finite
-        if spare is None:
-            found = tuple(part[:count] for part in found)
-        left, is_whole = count, len(found) == 1 or (not is_grouped and _can_multiply(found))
-        for piece in [found] if is_whole else _outer(found, kept):
-            here = min(left, len(piece[0]))
-            left -= here
-            if spare is not None:
-                rest = tuple(part[here:] for part in piece)
-                _add(spare, rest, spare.rows + np.arange(len(rest[0])) if is_grouped else None)
-            if here:
-                yield tuple(part[:here] for part in piece)
-    bad = int((~torch.isfinite(torch.cat(lasts))).sum()) if lasts else 0
-    if bad:
-        told = "%d of the %d records in this sample have no finite loss and count as zeros"
-        _LOG.warning(told, bad, sum(map(len, lasts)))
+    model: nn.Module
+    loss: Loss
+    make: Callable[[nn.Module], Compute]
+    blank: Rows
+    device: torch.device
+
+    def pieces(
+        self, records: Records, weights: Tensor, seats: NDArray[np.int64], size: int, *,
+        is_grouped: bool,
+    ) -> Iterator[Rows]:  # fmt: skip
+        """The rows of all slots, in order, where ``_add`` needs them; a piece is overwritten by the
+        next. Blank slots are the same work and have rows of zeros.
+        """
+        with _in_small_steps():
+            like = self._check()
+            compute: Compute = self._compute
+            blank = self._blank(size)
+            kept, lasts = list[Tensor](), list[Tensor]()
+            for at in range(0, len(seats), size):
+                there = weights[at : at + size].to(self.device)
+                chunk = (there, *self._seated(records, seats[at : at + size], blank[1:]))
+                if not at and self.device.type == "cuda" and len(seats) >= _RECORDED * size:
+                    compute = _record(compute, chunk)
+                found = _compute_all(compute, chunk, blank, like)
+                is_bad = (there > 0) & ~torch.isfinite(found[0][:, -1])
+                lasts.append(is_bad)  # without a finite loss none of a row is finite
+                if is_grouped:
+                    found[0].masked_fill_((there == 0)[:, None], 0.0)  # a blank's may be NaN
+                is_whole = len(found) == 1 or (not is_grouped and _can_multiply(found))
+                yield from [found] if is_whole else _outer(found, kept)
+        if bad := int(torch.cat(lasts).sum()):
+            told = "%d of the %d records in this sample have no finite loss and count as zeros"
+            _LOG.warning(told, bad, int((seats >= 0).sum()))
+
+    def _compute(self, chunk: Rows) -> Rows:
+        return self.make(_copy(self.model))(chunk)
+
+    def _blank(self, size: int) -> Rows:
+        """A chunk of blanks."""
+        parts = (part.to(self.device).expand(size, *part.shape).clone() for part in self.blank)
+        return torch.zeros(size, device=self.device, dtype=torch.float64), *parts
+
+    def _seated(self, records: Records, places: NDArray[np.int64], blank: Rows) -> Iterator[Tensor]:
+        chosen, is_blank = torch.from_numpy(np.maximum(places, 0)), torch.from_numpy(places < 0)
+        for part, empty in zip(records.parts, blank, strict=True):
+            if len(part):
+                here = part[chosen.to(part.device)].to(self.device)
+                mask = is_blank.to(self.device).reshape(-1, *[1] * (here.dim() - 1))
+                yield torch.where(mask, empty, here)
+            else:
+                yield empty
+
+    def _check(self) -> Rows:
+        """Refuse models whose rows of public records change from call to call; such rows."""
+        blank, module = self._blank(_LEAST), _copy(self.model)
+        compute, half = self.make(module), _LEAST // 2
+        blank[0][:] = 1.0
+        try:
+            (alone,) = [tuple(part.clone() for part in compute(blank))]
+        except Exception as error:
+            raise ValueError(self._explain(error)) from error
+        mixed = tuple(part.clone() for part in blank)
+        for part in mixed[1:]:
+            numbers = torch.arange(part[:half].numel(), device=self.device).view_as(part[:half])
+            part[:half] = numbers.sin().abs() if part.is_floating_point() else numbers % 2
+        found = []
+        for chunk in (mixed, blank, mixed):
+            try:
+                found.append(tuple(part.clone() for part in compute(chunk)))
+            except Exception:  # of records that the model stops at
+                found.append(alone)
+        is_same = all(
+            _are_alike(one, again)
+            and _are_alike(empty, first)
+            and _are_alike(one[half:], empty[half:])
+            for first, one, empty, again in zip(alone, *found, strict=True)
+        )
+        buffers = zip(self.model.buffers(), module.buffers(), strict=True)
+        if not is_same or not all(_are_equal(old, new) for old, new in buffers):
+            raise ValueError(
+                "model: its rows or buffers change when the same public records are computed again,"
+                " so it draws at random or remembers records: remove such layers and hooks, or "
+                "switch them off by model.eval()"
+            )
+        return alone
+
+    def _explain(self, error: Exception) -> str:
+        shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self.blank)
+        try:
+            *arguments, target = self._blank(1)[1:]
+            kinds = (one.dtype for one in self.model.parameters() if one.is_floating_point())
+            kind = next(kinds, torch.float32)
+            own = (one.to(kind) if one.is_floating_point() else one for one in arguments)
+            self.loss(_copy(self.model)(*own), target)
+        except Exception as told:
+            return (
+                f"model or loss takes no records of shapes and dtypes {shapes}: {told}; declare "
+                "others by example=(inputs, target)"
+            )
+        return (
+            f"model or loss cannot be run for one record at a time ({error}): random and in-place "
+            "operations have to go, or model.eval() switches them off"
+        )
+
+
+def _are_equal(one: Tensor, other: Tensor) -> bool:
+    """The same numbers, or NaN in the same places."""
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _are_alike(one: Tensor, other: Tensor) -> bool:
+    if one.device.type == "cpu":
+        return _are_equal(one, other)
+    return bool(torch.allclose(one, other, _ALIKE, _ALIKE * float(one.abs().max()), equal_nan=True))
 
 
 def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
@@ -480,27 +717,20 @@ def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Ro
     return replay
 
 
-def _compute_all(compute: Callable[[Rows], Rows], chunk: Rows) -> Rows:
+def _compute_all(compute: Compute, chunk: Rows, blank: Rows, like: Rows) -> Rows:
     """The gradients of a chunk, NaN for records that PyTorch stops at."""
     try:
         return compute(chunk)
-    except Exception:  # of a record, or of all: zeros tell
-        blank = tuple(torch.zeros_like(part) for part in chunk)
-    try:
-        like = compute(blank)
-    except Exception as error:
-        raise ValueError(
-            f"model or loss cannot be run for one record at a time ({error}): random and in-place "
-            "operations have to go, or model.eval() switches them off"
-        ) from error
-    found = tuple(torch.full_like(part, torch.nan) for part in like)
-    _settle(compute, chunk, slice(0, len(chunk[0])), found)
-    return found
+    except Exception:  # of some records: zeros tell
+        size = len(chunk[0])
+        found = tuple(part.new_full((size, *part.shape[1:]), torch.nan) for part in like)
+        _settle(compute, chunk, blank, slice(0, size), found)
+        return found
 
 
-def _settle(compute: Callable[[Rows], Rows], chunk: Rows, some: slice, found: Rows) -> None:
+def _settle(compute: Compute, chunk: Rows, blank: Rows, some: slice, found: Rows) -> None:
     """Fill in the gradients of some records, halving while one of them stops PyTorch."""
-    alone = tuple(torch.zeros_like(part) for part in chunk)
+    alone = tuple(part.clone() for part in blank)
     for mine, all_of_them in zip(alone, chunk, strict=True):
         mine[some] = all_of_them[some]
     try:
@@ -508,8 +738,8 @@ def _settle(compute: Callable[[Rows], Rows], chunk: Rows, some: slice, found: Ro
     except Exception:
         middle = (some.start + some.stop) // 2
         if middle > some.start:
-            _settle(compute, chunk, slice(some.start, middle), found)
-            _settle(compute, chunk, slice(middle, some.stop), found)
+            _settle(compute, chunk, blank, slice(some.start, middle), found)
+            _settle(compute, chunk, blank, slice(middle, some.stop), found)
         return
     for into, part in zip(found, rows, strict=True):
         into[some] = part[some]
@@ -521,10 +751,10 @@ def _can_multiply(found: Rows) -> bool:
     return are_narrow and kernels.are_loaded()
 
 
-def _add(total: ClippedTotal, piece: Rows, group: Any = None) -> None:
+def _add(total: ClippedTotal, piece: Rows) -> None:
     """Add rows, or what they are the products of."""
     if len(piece) == 1:
-        total.add(piece[0], group)
+        total.add(piece[0])
     else:
         total.add_products(*(one.detach().numpy() for one in piece))
 

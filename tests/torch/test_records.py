@@ -1,0 +1,330 @@
+"""One record touches only its own row, whatever it is and whatever the server's weights are."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from jopeq.sums.clipped_total import UNITS
+from jopeq.sums.record_sample import draw_slots
+from jopeq.torch import clipped_sum, evaluated_sum
+from jopeq.torch.clipped_sum import check_model
+from jopeq.torch.records import read_records
+
+MODULE = sys.modules["jopeq.torch.clipped_sum"]
+
+
+class Broken:
+    """An object that fails wherever it is touched."""
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("no array")
+
+    def __float__(self):
+        raise ArithmeticError("no number")
+
+    __len__ = __iter__ = __float__
+
+
+ANYTHING = st.one_of(
+    st.none(), st.text(max_size=4), st.booleans(), st.complex_numbers(), st.binary(max_size=3),
+    st.floats(), st.integers(), st.just(Broken()), st.just(torch.zeros(9)),
+    st.just([[1.0], [2, 3]]), st.just(torch.full((5,), torch.nan)), st.just(np.array(["a"] * 5)),
+    st.just({}), st.just([]),
+    st.lists(st.one_of(st.none(), st.floats(), st.text(max_size=2)), min_size=5, max_size=5),
+)  # fmt: skip
+
+
+def objects(found):
+    """One column, as of a table with text in it."""
+    column = np.empty(len(found), dtype=object)
+    for at, one in enumerate(found):
+        column[at] = one
+    return column
+
+
+FORMS = {
+    "list": list,
+    "objects": objects,
+    "tensor": lambda found: torch.stack([torch.as_tensor(one) for one in found]),
+}
+
+
+def case(is_text, count=14):
+    generator = torch.Generator().manual_seed(1)
+    torch.manual_seed(2)
+    labels = torch.randint(3, (count,), generator=generator)
+    if is_text:
+        inputs = torch.randint(20, (count, 5), generator=generator)
+        return nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(20, 3)), inputs, labels
+    return nn.Linear(5, 3), torch.randn(count, 5, generator=generator), labels
+
+
+@given(
+    value=ANYTHING, at=st.integers(0, 13), where=st.sampled_from(["inputs", "targets", "group"]),
+    form=st.sampled_from(["list", "objects"]), is_text=st.booleans(), is_grouped=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_no_record_moves_the_total_by_more_than_a_clip(value, at, where, form, is_text, is_grouped):
+    model, inputs, labels = case(is_text)
+    given = {"inputs": list(inputs), "targets": labels.tolist(), "group": [*range(7), *range(7)]}
+    given[where][at] = value
+    if not is_grouped:
+        given["group"] = None
+    options = {
+        "example": (inputs[0], labels[0]),
+        "padded": 16,
+        "most_rows": 2 if is_grouped else None,
+    }
+
+    def totals(records):
+        found = {name: FORMS[form](part) if part else None for name, part in records.items()}
+        mine = (model, F.cross_entropy, found["inputs"], found["targets"], 0.3, found["group"], 8)
+        more = (model.eval(), F.cross_entropy, *mine[2:4], 2.0, *mine[5:])
+        options_of = (clipped_sum(*mine, **options), evaluated_sum(*more, **options))
+        return [total.values.astype(float) / UNITS for total in options_of]
+
+    is_moved = is_grouped and where == "group"  # to a patient who may have two records already
+    gone = {at, (at + 7) % 14} if is_grouped and not is_moved else {at}
+    less = {name: part and [one for i, one in enumerate(part) if i not in gone]
+            for name, part in given.items()}  # fmt: skip
+    for whole, rest in zip(totals(given), totals(less), strict=True):
+        assert np.linalg.norm(rest) > 0.9
+        assert np.linalg.norm(whole - rest) <= 1 + is_moved + 1e-4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_can_be_read_is_read_alike_from_every_container(form):
+    _, inputs, labels = case(False)
+    records = read_records(FORMS[form](inputs), FORMS[form](labels), (inputs[0], labels[0]))
+    assert torch.equal(records.parts[0], inputs)
+    assert torch.equal(records.parts[1], labels)
+    assert records.is_good.all()
+    given = [0.0, 1.5, math.nan, "2"]
+    floats = read_records(inputs[:4].double(), FORMS["list"](given), (inputs[0], labels[0]))
+    assert floats.is_good.tolist() == [True, False, False, True]
+    assert floats.parts[1].tolist() == [0, 0, 0, 2]
+
+
+class Positive(nn.Module):
+    """PyTorch stops at zeros, which are no positive definite matrix."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(torch.linalg.cholesky(x).flatten(1))
+
+
+def test_blanks_raise_nothing():
+    torch.manual_seed(0)
+    good = torch.eye(2) + 0.1 * torch.ones(9, 2, 2)
+    model, labels = Positive(), torch.arange(9) % 3
+    given = {"example": (torch.eye(2), torch.tensor(0)), "padded": 24, "chunk": 8}
+    total = clipped_sum(model, F.cross_entropy, good, labels, 1.0, **given)
+    worse = torch.cat([good, torch.zeros(1, 2, 2)])
+    more = clipped_sum(model, F.cross_entropy, worse, torch.arange(10) % 3, 1.0, **given)
+    assert total.to_numpy() == pytest.approx(more.to_numpy(), abs=1e-5)
+    assert np.abs(total.to_numpy()).max() > 0.4
+    with pytest.raises(ValueError, match="example"):
+        clipped_sum(model, F.cross_entropy, good, labels, 1.0)
+
+
+# Random slots
+
+
+def test_every_arrangement_of_slots_is_equally_likely():
+    trials, slots = 20_000, 5
+    found = np.array([draw_slots(2, slots) for _ in range(trials)])
+    assert (found[:, 0] != found[:, 1]).all()
+    counts = np.bincount(found[:, 0] * slots + found[:, 1], minlength=slots**2)
+    counts = counts[counts > 0]
+    chance = 1 / (slots * (slots - 1))
+    assert len(counts) == slots * (slots - 1)
+    deviation = math.sqrt(trials * chance * (1 - chance))
+    assert np.abs(counts - trials * chance).max() < 5.5 * deviation
+
+
+class Attention(nn.Module):
+    """Weights of a hostile server: values alike, and a head that magnifies their differences."""
+
+    def __init__(self, factor, width=7):
+        super().__init__()
+        self.key, self.query, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.head = nn.Linear(width, 2)
+        with torch.no_grad():
+            self.value.weight[:] = self.value.weight[0].clone()
+            self.value.bias[:] = 0.3
+            self.head.weight.zero_()
+            self.head.bias.zero_()
+            self.head.weight[0, 0], self.head.weight[0, -1] = factor, -factor
+
+    def forward(self, x):
+        mixed = (self.query(x) @ self.key(x).transpose(-1, -2)).softmax(-1) @ self.value(x)
+        return self.head(mixed.mean(1))
+
+
+@pytest.mark.parametrize(("sums", "factor"), [(clipped_sum, 2.0**30), (evaluated_sum, 2.0**58)])
+def test_a_hostile_attention_moves_nobody_else(monkeypatch, sums, factor):
+    torch.manual_seed(0)
+    model, count = Attention(factor), 41
+    inputs, labels = torch.randn(count, 9, 7), torch.randint(2, (count,))
+    slots = draw_slots(count, 48)
+
+    def total(some, slots):
+        monkeypatch.setattr(MODULE, "draw_slots", lambda count, _: slots)
+        given = (model, F.cross_entropy, inputs[some], labels[some], 1.0)
+        return sums(*given, chunk=16, padded=48).values.astype(float) / UNITS
+
+    everybody, moved, in_order = np.arange(count), [], []
+    for gone in range(0, count, 8):
+        rest = np.delete(everybody, gone)
+        whole = total(everybody, slots)
+        moved.append(np.linalg.norm(whole - total(rest, np.delete(slots, gone))))
+        in_order.append(np.linalg.norm(total(everybody, everybody) - total(rest, everybody[:-1])))
+    assert max(moved) <= 1.0
+    assert max(in_order) > 1.1  # what random slots are there for
+
+
+# Models with a state
+
+
+class CallCounter(nn.Linear):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * self.calls
+
+
+class HostNoise(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + float(np.random.default_rng().normal())
+
+
+class Memory(nn.Linear):
+    last = 0.0
+
+    def forward(self, x):
+        self.last, before = float(self.weight.detach().sum()) + 1.0, self.last
+        return super().forward(x) + before
+
+
+class Counted(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+def hooked():
+    layer, seen = nn.Linear(5, 5), []
+    layer.register_forward_hook(lambda *given: (seen.append(1), given[2] * len(seen))[1])
+    return layer
+
+
+STATES = {
+    "spectral_norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(5, 5)),
+    "old spectral_norm": lambda: nn.utils.spectral_norm(nn.Linear(5, 5)),
+    "call counter": lambda: CallCounter(5, 5),
+    "counter in a buffer": lambda: Counted(5, 5),
+    "noise of NumPy": lambda: HostNoise(5, 5),
+    "memory": lambda: Memory(5, 5),
+    "hook": hooked,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*spectral_norm:FutureWarning")
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize("name", STATES)
+def test_models_with_a_state_are_refused(name, is_frozen):
+    model = nn.Sequential(STATES[name]().requires_grad_(not is_frozen), nn.Tanh(), nn.Linear(5, 3))
+    _, inputs, labels = case(False)
+    with pytest.raises(ValueError, match="model"):
+        clipped_sum(model, F.cross_entropy, inputs, labels, 1.0)
+    if name != "counter in a buffer":  # of a copy in float64, and no row depends on it
+        with pytest.raises(ValueError, match="model"):
+            evaluated_sum(model, F.cross_entropy, inputs, labels, 1.0)
+
+
+class Late(nn.Linear):
+    """Changes after as many calls as no check makes."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (2.0 if self.calls > 4 else 1.0)
+
+
+def test_every_chunk_begins_with_the_model_as_it_was(monkeypatch):
+    _, inputs, labels = case(False, 80)
+    torch.manual_seed(0)
+    model, plain = Late(5, 3), nn.Linear(5, 3)
+    plain.load_state_dict(model.state_dict())
+    monkeypatch.setattr(MODULE, "draw_slots", lambda count, _: np.arange(count))
+    late, wanted = (
+        clipped_sum(nn.Sequential(nn.Tanh(), one), F.cross_entropy, inputs, labels, 1.0, chunk=8)
+        for one in (model, plain)
+    )
+    assert (late.values == wanted.values).all()
+
+
+# Models that people have
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.body = kind(3, 5, batch_first=True, **options)
+        self.head = nn.Linear(10 if options.get("bidirectional") else 5, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_recurrent_layers_with_one_logit(kind, options, dtype):
+    torch.manual_seed(0)
+    model, inputs = Recurrent(kind, **options), torch.randn(9, 4, 3)
+    labels = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 1]).to(dtype)
+    loss = nn.BCEWithLogitsLoss()
+    assert check_model(model, loss, (inputs[0], labels[0]), is_evaluated=True)
+    total = clipped_sum(model, loss, inputs, labels, 0.1)
+    wanted, outputs = 0.0, model(inputs)[:, 0]
+    for output, label in zip(outputs, labels.float(), strict=True):
+        gradient = torch.autograd.grad(loss(output, label), model.parameters(), retain_graph=True)
+        gradient = torch.cat([one.flatten() for one in gradient])
+        wanted = wanted + gradient * min(1.0, 0.1 / float(gradient.norm()))
+    assert total.to_numpy() == pytest.approx(wanted.numpy(), abs=9e-6)
+    found = evaluated_sum(model, loss, inputs, labels, 2.0).to_numpy() * math.sqrt(3)
+    right = ((outputs > 0) == (labels > 0.5)).float()
+    assert found[:2] == pytest.approx([9.0, float((2 * right - 1).sum())], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("example", "told"),
+    [
+        ((torch.zeros(4), torch.tensor(0)), "shapes"),
+        ((torch.zeros(5).double(), torch.tensor(0)), "float64"),
+        ((torch.zeros(5), torch.tensor(0.0)), "float32"),
+        (torch.zeros(5), "example"),
+        (None, "example"),
+    ],
+)
+def test_wrong_widths_and_dtypes_are_told_as_such(example, told):
+    with pytest.raises(ValueError, match=told) as caught:
+        check_model(nn.Linear(5, 3), F.cross_entropy, example, is_evaluated=False)
+    assert "random" not in str(caught.value)
