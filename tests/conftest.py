@@ -45,7 +45,7 @@ def pytest_addoption(parser):
 QUICK = (
     *("channel", "entries", "lattice", "noise", "privacy", "random", "schemes", "wire"),
     *("analysis/test_exact.py", "cli/test_options.py", "flower/test_settings.py"),
-    *("secure/test_parts.py", "sphere/test_round.py", "test_errors.py", "test_house.py"),
+    *("circle/test_parts.py", "sphere/test_round.py", "test_errors.py", "test_house.py"),
     "test_ledger.py",
 )
 

@@ -1,4 +1,4 @@
-"""JoPEQMod and Flower's LocalDpMod on the same app, in one process: ``python compare.py``.
+"""PayloadMod and Flower's LocalDpMod on the same app, in one process: ``python compare.py``.
 
 Both run the example's training; only the mod and the strategy differ. Prints the tables of
 docs/flower.md as Markdown.
@@ -26,7 +26,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from flwr.supercore.task_identity import TaskIdentity
 
 import jopeq
-from jopeq.flower import JoPEQMod, JoPEQStrategy
+from jopeq.flower import PayloadMod, PayloadStrategy
 from jopeq.privacy.guarantee import digits_up
 
 CONFIG = {"local-steps": 100, "batch-size": 16, "learning-rate": 0.1, "momentum": 0.5}
@@ -45,7 +45,7 @@ class Way:
 
 def with_jopeq(scheme: jopeq.Scheme) -> tuple[list[Any], Callable[[Strategy], Strategy]]:
     """Both ends with one scheme."""
-    return [JoPEQMod(scheme)], lambda inner: JoPEQStrategy(inner, scheme)
+    return [PayloadMod(scheme)], lambda inner: PayloadStrategy(inner, scheme)
 
 
 def ways(parameters: int, rounds: int) -> Iterator[Way]:
@@ -75,7 +75,7 @@ def ways(parameters: int, rounds: int) -> Iterator[Way]:
         if math.isinf(total):
             told = "none"
         shown = ", ".join(f"{key}={value}" for key, value in options.items())
-        yield Way(f"JoPEQMod, `{name}`, {shown}", *with_jopeq(scheme), told)
+        yield Way(f"PayloadMod, `{name}`, {shown}", *with_jopeq(scheme), told)
 
 
 def federation(way: Way, clients: int, rounds: int, seed: int) -> tuple[float, float]:
@@ -192,10 +192,10 @@ def main() -> None:
         say(f"| {way.name} | {shown} | {np.mean(sizes):,.0f} | {way.epsilon} |")
 
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
-    say("\n| the reply holds | LocalDpMod | JoPEQMod |\n|---|---|---|")
+    say("\n| the reply holds | LocalDpMod | PayloadMod |\n|---|---|---|")
     for name, before, after in cases():
         flowers = outcome(LocalDpMod(1.0, 1.0, 4.0, DELTA), before, after)
-        say(f"| {name} | {flowers} | {outcome(JoPEQMod(scheme), before, after)} |")
+        say(f"| {name} | {flowers} | {outcome(PayloadMod(scheme), before, after)} |")
 
 
 if __name__ == "__main__":

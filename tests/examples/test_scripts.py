@@ -70,7 +70,7 @@ def test_private_flower(printed):
     pytest.importorskip("sklearn")
     shown = printed("tutorials/private_flower.py")
     assert float(re.search(r"the same, private: ([\d.]+)%", shown)[1]) > 70.0
-    assert "JoPEQSumMod [budget-spent]" in shown
+    assert "SumMod [budget-spent]" in shown
 
 
 def test_secure_aggregation(printed):

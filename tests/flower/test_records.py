@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 import jopeq
 from jopeq import Ledger
-from jopeq.analysis.record_audit import RecordRow
+from jopeq.analysis.plan import RecordRow
 from jopeq.circle.circle import Kind, kind_of
 from jopeq.flower import (
     RecordStrategy,
@@ -182,7 +182,7 @@ def spent(shares):
 def test_a_run_learns_pays_and_reports(flower, tmp_path):
     hospitals, scalars = Hospitals(flower, tmp_path), []
     writer = SimpleNamespace(add_scalar=lambda *row: scalars.append(row))
-    strategy = hospitals.strategy(table=tmp_path / "rounds.csv", writer=writer)
+    strategy = hospitals.strategy(csv=tmp_path / "rounds.csv", writer=writer)
 
     def evaluate(_, arrays):
         return MetricRecord({"accuracy": accuracy_of(arrays)})
@@ -240,7 +240,7 @@ def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
         assert found["records"] == pytest.approx(1500, rel=0.2)
     # both kinds of events, in the ledger and on the server: exactly what the plan is for
     ledger = Ledger.load(tmp_path / "11.json")
-    assert sorted(ledger.runs.values()) == [(2, 2), (4, 4)]
+    assert sorted((run.spent.rounds, run.planned) for run in ledger.runs) == [(2, 2), (4, 4)]
     runs = (scheme.spend(DIMENSION, 4), scheme.evaluation.spend(3, 2))
     assert again.epsilon == epsilon_of(runs, scheme.delta, scheme.epsilon)
     assert ledger.spent.epsilon == pytest.approx(again.epsilon)
@@ -254,7 +254,7 @@ def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
     again._every, hospitals.read = 1, []
     again._evaluation._shares.clear()
     again.configure_evaluate(5, result.arrays, ConfigRecord(), hospitals.grid)
-    assert {one.code for one in again._evaluation.reports[-1].failed} == {"budget-spent"}
+    assert {one.code for one in again._evaluation.refusing.values()} == {"budget-spent"}
     assert not hospitals.read
 
 
@@ -352,8 +352,45 @@ def test_a_run_ends_with_the_model_when_nobody_can_pay(flower, tmp_path):
     strategy = hospitals.strategy(scheme)
     result = strategy.start(hospitals.grid, num_rounds=2)
     assert sorted(result.train_metrics_clientapp) == [1]
-    assert {failure.code for failure in strategy.reports[-1].failed} == {"budget-spent"}
+    assert {failure.code for failure in strategy._sums.refusing.values()} == {"budget-spent"}
+    assert hospitals.grid.kinds() == 2 * ([Kind.ASK] * 5 + [Kind.ATTEMPT] * 5)  # none in vain
     assert set(hospitals.shares().values()) == {2}
+    last = hospitals.strategy(scheme)  # which knows nothing of all that: asking is free
+    last.start(hospitals.grid, num_rounds=1)
+    assert {failure.code for failure in last.reports[0].failed} == {"budget-spent"}
+    assert hospitals.grid.kinds()[20:] == [Kind.ASK] * 5
+    assert set(hospitals.shares().values()) == {2}
+
+
+def test_a_ledger_that_covers_too_little_is_told_and_burns_nobody(flower, tmp_path, caplog):
+    """A hospital that cannot pay refuses in the exchange of keys: no other pays for a sum of it."""
+    hospitals, file = Hospitals(flower, tmp_path), tmp_path / "run.pt"
+    small = spent(3) * 1.0001
+    (tmp_path / "33.json").unlink()
+    Ledger.create(tmp_path / "33.json", small, 1e-5)
+    strategy = hospitals.strategy(checkpoint=file)
+    strategy.start(hospitals.grid, num_rounds=5)
+    assert "node 33: its ledger covers 3 of 12 rounds" in caplog.text
+    assert hospitals.shares() == {11: 5, 22: 5, 33: 3, 44: 5, 55: 5}
+    again = hospitals.strategy(checkpoint=file)
+    again.start(hospitals.grid, num_rounds=6)
+    asked = [m.metadata.dst_node_id for m in hospitals.grid.sent]
+    assert asked.count(33) == 4  # for keys and three shares: a restarted server does not forget
+    assert [len(report.entries) for report in again.reports] == [5, 5, 5, 4, 4, 4]
+    assert hospitals.shares() == {11: 6, 22: 6, 33: 3, 44: 6, 55: 6}
+
+
+def test_an_evaluation_that_uses_up_a_ledger_burns_nobody(flower, tmp_path):
+    """Training asks for the keys of a hospital again before it counts on its next share."""
+    scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
+    hospitals = Hospitals(flower, tmp_path, scheme)
+    runs = (scheme.spend(DIMENSION, 2), scheme.evaluation.spend(3, 1))
+    (tmp_path / "33.json").unlink()
+    Ledger.create(tmp_path / "33.json", epsilon_of(runs, 1e-5, scheme.epsilon) * 1.0001, 1e-5)
+    strategy = hospitals.strategy(scheme, evaluate_every=2)
+    strategy.start(hospitals.grid, num_rounds=3)
+    assert [len(report.entries) for report in strategy.reports] == [5, 5, 4]
+    assert hospitals.shares() == {11: 4, 22: 4, 33: 3, 44: 4, 55: 4}  # with an evaluation
 
 
 X, Y = torch.ones(3, FEATURES), torch.tensor([1, 2, 3])
@@ -638,7 +675,7 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="largest_loss"):
         RecordStrategy(SCHEME, **given, largest_loss=0.0)
     frozen = net().requires_grad_(False)
-    app = {"loss": cross_entropy, "records": lambda _: (X, Y), "example": EXAMPLE}
+    app = {"loss": cross_entropy, "load": lambda _: (X, Y), "example": EXAMPLE}
     with pytest.raises(ValueError, match="model"):
         record_client(SCHEME, model=lambda: frozen, **app)
     with pytest.raises(ValueError, match="model"):

@@ -19,6 +19,7 @@ from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
 from jopeq.flower.arrays import Model, Values, from_content, move, widen
 from jopeq.flower.payload_mod import RECORD, check_scheme, offer
+from jopeq.flower.report import RoundReport
 from jopeq.flower.screening import (
     averages,
     bad_metrics,
@@ -126,7 +127,8 @@ class PayloadStrategy(Wrapper):
                 scales = scheme.codec.scaling.public(tuple(model.floats))
                 record["clips"] = [scale.unit for scale in scales]
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
-        self.begin(number, entries)
+        self.prepare(entries, arrays)
+        self.reports.append(RoundReport(number, scheme.spec))
         return self.count_bytes(messages)
 
     def aggregate_train(

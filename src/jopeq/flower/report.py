@@ -177,7 +177,7 @@ class Rounds:
                 {**asdict(report), "failed": [tuple(one) for one in report.failed]}
                 for report in self.reports
             ],
-            "spent": [tuple(one) for one in self.refusing.values() if one.code == SPENT],
+            "unable": [tuple(one) for one in self.refusing.values() if one.code == SPENT],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -186,4 +186,4 @@ class Rounds:
             RoundReport(**{**one, "failed": [Failure(*f) for f in one["failed"]]})
             for one in state["reports"]
         ]
-        self.refusing = {one.node: one for one in (Failure(*f) for f in state["spent"])}
+        self.refusing = {one.node: one for one in (Failure(*f) for f in state["unable"])}

@@ -17,7 +17,7 @@ from jopeq.flower.arrays import Model, frozen_names, move, sent_names, warn_unus
 from jopeq.flower.screening import averages, chain, weigh
 from jopeq.flower.sum_server import SumServer
 from jopeq.flower.tasks import Task, check_scheme
-from jopeq.flower.wrapper import Wrapper, prepare_kernels, with_types
+from jopeq.flower.wrapper import Wrapper, with_types
 from jopeq.sums.client_sum import ClientSum
 
 
@@ -135,9 +135,8 @@ class SumStrategy(Wrapper):
         first = messages[0]
         model = Model(first.content)
         dimension = sum(model.floats[name].size for name in self.list_sent(model))
-        prepare_kernels(dimension * self._left)
-        self._left = 1  # announced
         server = self._serve(dimension)
+        self.prepare(dimension, arrays)
         mean = server.sum(grid, first.content, number=number, timeout=self._timeout)
         self._mean = first, model, mean, arrays
         return []

@@ -119,12 +119,11 @@ class Wrapper(Strategy):
         there = max(len(list(grid.get_node_ids())), int(largest("min_available_nodes")))
         return max(int(there * (largest("fraction_train") or 1)), int(largest("min_train_nodes")))
 
-    def begin(self, number: int, entries: int) -> RoundReport:
-        """The report of a new round; kernels that it will need are loaded before it begins."""
+    def prepare(self, entries: int, arrays: ArrayRecord) -> None:
+        """Load the kernels that a round will need before it begins with these arrays."""
         prepare_kernels(entries * self._left)
         self._left = 1  # announced
-        self.reports.append(RoundReport(number, self.scheme.spec))
-        return self._rounds.report
+        self._rounds.history.arrays = arrays
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

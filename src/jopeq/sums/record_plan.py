@@ -432,7 +432,7 @@ def epsilon_left(scheme: RecordSum, dimension: int, honest: int) -> float:
     """ε of all rounds against whoever knows the noise of all but so many shares of a sum.
 
     Of the largest cohort, whose shares have the least noise; inf where so few shares do not add up
-    to a Gaussian, or ε is above 64 times the scheme's.
+    to a Gaussian, or ε is above 64 times the scheme's or above 700.
     """
     plan = scheme.plan(dimension)
     try:
@@ -445,7 +445,8 @@ def epsilon_left(scheme: RecordSum, dimension: int, honest: int) -> float:
         multiplier=multiplier_below(float(RECORD_GRID * privacy.variance.sqrt() / apart)),
         variation=float(privacy.tau) / scheme.sums,
     )
-    found = (epsilon_of((run,), scheme.delta, scheme.epsilon * 2**k) for k in range(7))
+    scales = (min(scheme.epsilon * 2.0**k, 700.0) for k in range(7))  # e^710 is no float
+    found = (epsilon_of((run,), scheme.delta, scale) for scale in scales)
     return next(filter(math.isfinite, found), math.inf)
 
 
