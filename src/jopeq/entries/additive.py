@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.checks import check_count
 from jopeq.entries.ball import scaling_assumptions
 from jopeq.noise import Laplace, Law, MultivariateT, add_noise, into_unit_ball
-from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
     CellBounds,
     calibrate_laplace,

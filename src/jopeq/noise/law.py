@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jopeq.checks import check_count, check_positive
 from jopeq.random import portable
 from jopeq.random.portable import FAR_EXPONENTIAL, MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
@@ -139,7 +140,7 @@ class Laplace(Law):
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
-        check_dimension(self.dimension)
+        check_count("dimension", self.dimension, 1)
 
     @property
     def variance(self) -> float:
@@ -198,18 +199,6 @@ def _largest_eigenvalue(matrix: Array) -> float:
     return float(np.linalg.eigvalsh(matrix)[-1])
 
 
-def check_positive(name: str, value: float) -> None:
-    """Raise unless 0 < value < ∞."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number, got {value}")
-
-
-def check_dimension(dimension: int) -> None:
-    """Raise unless a sample has entries."""
-    if dimension < 1:
-        raise ValueError(f"dimension must be at least 1, got {dimension}")
-
-
 @dataclass(frozen=True)
 class MultivariateT(Law):
     """Multivariate t: density ∝ (1 + xᵀΣ⁻¹x/ν)^{−(ν+L)/2}, Σ = s²·I or a full matrix.
@@ -226,7 +215,7 @@ class MultivariateT(Law):
     dimension: int
 
     def __post_init__(self) -> None:
-        check_dimension(self.dimension)
+        check_count("dimension", self.dimension, 1)
         if not (math.isfinite(self.nu) and self.nu > 2):
             raise ValueError(f"nu must be above 2 (finite variance), got {self.nu}")
         if isinstance(self.squared_scale, (int, float)):
