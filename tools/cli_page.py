@@ -36,6 +36,10 @@ EXAMPLES = {
         "jopeq stats --csv one.csv --csv two.csv --csv three.csv --epsilon 0.5 "
         "--ask 'age: mean 0 120' --ask 'age: quartiles 0 120' --ask 'sex: proportions F M'"
     ),
+    "jopeq fit": (
+        "jopeq fit --csv one.csv --csv two.csv --csv three.csv --outcome died "
+        "--number 'age 18 100' --category 'sex F M' --records 4200 --epsilon 1"
+    ),
     "jopeq doctor": "jopeq doctor model.npz",
     "jopeq ledger init": "jopeq ledger init ledger.json --budget 20",
     "jopeq ledger show": "jopeq ledger show ledger.json",
@@ -145,8 +149,11 @@ def run() -> dict[str, str]:
             **{"fc.weight": np.zeros((10, 784), "f4"), "fc.bias": np.zeros(10, "f4")},
         )
         for name in ("one", "two", "three"):
-            ages = [f"{20 + number % 70},{'FM'[number % 2]}" for number in range(1400)]
-            (Path(folder) / f"{name}.csv").write_text("\n".join(["age,sex", *ages]), "utf-8")
+            lines = ["age,sex,died"]
+            for number in range(1400):
+                age, died = 20 + number % 70, int(number * 37 % 100 < number % 70)
+                lines.append(f"{age},{'FM'[number % 2]},{died}")
+            (Path(folder) / f"{name}.csv").write_text("\n".join(lines), "utf-8")
         for name, line in EXAMPLES.items():
             program, *words = shlex.split(line)
             done = subprocess.run(

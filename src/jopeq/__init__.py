@@ -40,6 +40,7 @@ from jopeq.versions import __version__
 if TYPE_CHECKING:
     from jopeq import circle as circle
     from jopeq import flower as flower
+    from jopeq import models as models
     from jopeq import statistics as statistics
     from jopeq import torch as torch
     from jopeq.analysis.plan import plan as plan
@@ -73,7 +74,7 @@ __all__ = [
 ]
 
 
-_LATER = ("flower", "plan", "circle", "statistics", "torch")
+_LATER = ("circle", "flower", "models", "plan", "statistics", "torch")
 
 
 def __getattr__(name: str) -> Any:

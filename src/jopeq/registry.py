@@ -88,7 +88,8 @@ def scheme(name: str, **parameters: Any) -> Scheme | ClientSum | RecordSum:
     Traceback (most recent call last):
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
-center, clip, epsilon, gamma, lattice, law, levels, nu, per, rate, spread, squared_scale
+center, clip, delta, epsilon, gamma, lattice, law, levels, mean, nu, per, rate, spread, \
+squared_scale
     """
     is_sum = name in _SUMS
     if isinstance(parameters.get("clip"), str):

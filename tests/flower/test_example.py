@@ -62,7 +62,7 @@ def test_the_printed_lines_run_as_they_stand(page, count, objects, tmp_path, mon
     known = {  # what the pages leave to the reader
         "torch": torch,
         "jopeq": jopeq,
-        "Net": lambda: torch.nn.Linear(64, 10),
+        "Net": lambda: torch.nn.Linear(520, 10),
         "load_records": lambda context: None,
         "load_table": lambda context: None,
         "scheme": jopeq.RecordSum(epsilon=1.0, clip=1.0, **terms),

@@ -131,6 +131,8 @@ class Settings:
             wrong = f"must be of type {types[name]}, got {value!r}"
         elif name == "seeds" and value < 1:
             wrong = f"must be at least 1, got {value}"
+        elif name == "seed" and not all(isinstance(one, int) for one in value):
+            wrong = f"must be whole numbers, got {value}"
         else:
             wrong = self._missing(name)
         if wrong:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 
 from jopeq.cli.options import AsJson
 from jopeq.cli.output import explain_errors, print_json
 from jopeq.statistics import Survey, parse_question
-
-_MISSING = ("", "na", "n/a", "nan", "none", "null")
+from jopeq.statistics.tables import read_csv
 
 
 def stats(
@@ -38,15 +35,18 @@ def stats(
     complete: Annotated[
         bool, typer.Option("--complete", help="it is public that no value is missing")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="draw the histograms into this file")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="draw histograms and survival curves into this file")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count, mean, variance, histogram, quantiles, proportions, correlation, with one ε for all.
+    """Counts, means, histograms, quantiles, correlations, survival, with one ε for all.
 
     Questions: 'count', 'COLUMN: mean LOWER UPPER', 'COLUMN: variance LOWER UPPER',
     'COLUMN: histogram LOWER UPPER bins=20' (or all edges), 'COLUMN: quartiles LOWER UPPER',
     'COLUMN: quantiles LOWER UPPER at=0.1,0.9', 'COLUMN: proportions CATEGORY …',
-    'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER'. An importance=2 gives one more accuracy.
+    'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER', 'TIME: survival EVENT LOWER UPPER bins=12
+    by=COLUMN:LEVEL,LEVEL' (EVENT is 1 or 0). An importance=2 gives one more accuracy.
 
     All files are read in this process: where tables must stay in their hospitals, ask on Flower
     (jopeq.flower.ask).
@@ -64,40 +64,11 @@ def stats(
             minimum=minimum,
             complete=complete,
         )
-        answers = survey.ask([_read(path, survey) for path in files])
+        numeric = {name for name, kind in survey.asked if kind == "numbers"}
+        answers = survey.ask([read_csv(path, numeric) for path in files])
         if plot is not None:
             answers.plot().savefig(plot)
     if as_json:
         print_json(answers.as_dict())
     else:
         typer.echo(str(answers))
-
-
-def _read(path: Path, survey: Survey) -> dict[str, Any]:
-    """The asked columns of a file: numbers where every value is one, else text."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            head, *lines = [line for line in csv.reader(file) if line]
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise typer.BadParameter(
-            f"--csv {path} is not a table with a line of names: {error}"
-        ) from error
-    if any(len(line) != len(head) for line in lines) or len(set(head)) != len(head):
-        raise typer.BadParameter(f"--csv {path}: all lines must have as many values as names")
-    names = [name.strip() for name in head]
-    columns = dict(zip(names, zip(*lines, strict=True) if lines else [()] * len(head), strict=True))
-    return {
-        name: _numbers(values) if (name, "numbers") in survey.asked else _words(values)
-        for name, values in columns.items()
-    }
-
-
-def _words(values: tuple[str, ...]) -> list[str | None]:
-    return [None if one.strip().lower() in _MISSING else one.strip() for one in values]
-
-
-def _numbers(values: tuple[str, ...]) -> Any:
-    try:
-        return np.array([np.nan if one is None else float(one) for one in _words(values)])
-    except ValueError:
-        return _words(values)  # refused by the survey, which knows the column

@@ -6,9 +6,11 @@ polars. Errors name columns and never a value or a row.
 
 from __future__ import annotations
 
+import csv
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +22,29 @@ Column = NDArray[Any]
 Kind = Literal["numbers", "words"]
 Tell = Callable[[DataError], object]
 """Gets an error that nobody else may see."""
+_MISSING_WORDS = ("", "na", "n/a", "nan", "none", "null")
+
+
+def read_csv(path: str | Path, numeric: Collection[str] = ()) -> dict[str, Any]:
+    """The columns of a file with a line of names: words, and those in ``numeric`` as numbers.
+
+    A numeric column with a value that is no number stays words: whoever reads it reports that.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            head, *lines = [line for line in csv.reader(file) if line]
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise DataError(
+            f"{path} is not a table with a line of names: {error}", code="table"
+        ) from error
+    if any(len(line) != len(head) for line in lines) or len(set(head)) != len(head):
+        raise DataError(f"{path}: all lines must have as many values as names", code="table")
+    names = [name.strip() for name in head]
+    columns = dict(zip(names, zip(*lines, strict=True) if lines else [()] * len(head), strict=True))
+    return {
+        name: _numbers_of(values) if name in numeric else _words_of(values)
+        for name, values in columns.items()
+    }
 
 
 def names_of(table: Any) -> list[str]:
@@ -136,3 +161,14 @@ def _as_float(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
     except Exception:  # one value must not empty a hospital's share
         return math.nan
+
+
+def _words_of(values: tuple[str, ...]) -> list[str | None]:
+    return [None if one.strip().lower() in _MISSING_WORDS else one.strip() for one in values]
+
+
+def _numbers_of(values: tuple[str, ...]) -> Any:
+    try:
+        return np.array([np.nan if one is None else float(one) for one in _words_of(values)])
+    except ValueError:
+        return _words_of(values)

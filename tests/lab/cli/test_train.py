@@ -108,6 +108,7 @@ def test_mistakes_and_options_that_nothing_would_read_are_named(invoke, options)
 BAD_FILES = {
     "json = true": "json",
     "seed = 'one'": "seed must be of type list",
+    "seed = [[1]]": "seed must be whole numbers",
     "seeds = 0": "seeds must be at least 1",
     "centered = 1": "bool",
     "plateau_factor = 0.3": "client-plateau",

@@ -1,0 +1,489 @@
+"""Models in a few messages: accuracy, intervals and seconds of ``jopeq.models``, as data.
+
+    python benchmarks/fits.py coverage            # 1,000 fits in each setting, central noise
+    python benchmarks/fits.py shares              # 50 fits through real shares
+    python benchmarks/fits.py mnist               # needs the MNIST files, see --data
+    python benchmarks/fits.py tables --site DIR   # needs the tables of other packages
+    python benchmarks/fits.py sizes               # four hospitals of unequal sizes
+    python benchmarks/fits.py seconds             # one fit of 60,000 × 521, and one hospital's part
+
+Every run appends lines to results/fits.jsonl. DIR holds the unpacked packages lifelines,
+scikit-survival and statsmodels, whose tables are read; with interpret installed, ``tables`` also
+fits its DP-EBM in one trusted place. Bounds of columns are public knowledge, written down here.
+Nothing was tuned on these test sets. Central noise has the law of the plan: as much as the shares
+of all hospitals together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from jopeq.models import (
+    Category,
+    Features,
+    Linear,
+    Logistic,
+    Number,
+    Poisson,
+    Softmax,
+    State,
+)
+from jopeq.models.inference import sigmoid
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results/fits.jsonl"
+TERMS = {"epsilon": 1.0, "delta": 1e-5, "clients": 10, "threshold": 6}
+
+
+def report(**figures):
+    line = json.dumps(figures, ensure_ascii=False)
+    print(line, flush=True)
+    with RESULTS.open("a") as file:
+        file.write(line + "\n")
+
+
+def fit_centrally(model, table, rng):
+    """A fit with the plan's noise drawn at once, instead of through shares."""
+    records, state = model.read(table), State()
+    while state.step < model.method.messages:
+        total = model.total(records, state.step, state.sent).to_numpy()
+        noise = rng.normal(0.0, model.noise_of(state.step), len(total))
+        state = model.advance(state, (total + noise) / model.records)
+    return model.finish(state)
+
+
+# Intervals
+
+
+def make_table(rng, count, columns, kind, share, effect=0.7):
+    x = rng.uniform(-1, 1, (count, columns))
+    x[:, -1] = rng.random(count) < (0.02 if kind == "rare level" else 0.3)
+    if kind == "collinear":
+        x[:, 1] = 0.9 * x[:, 0] + 0.1 * x[:, 1]
+    if kind == "skewed":
+        x[:, 0], x[:, 1] = 2 * rng.beta(1, 8, count) - 1, 2 * rng.beta(2, 8, count) - 1
+    slopes = rng.normal(0.0, effect, columns)
+    explained = x @ slopes
+    constant = -0.5
+    if share is not None:  # by bisection
+        low, high = -30.0, 30.0
+        for _ in range(60):
+            constant = (low + high) / 2
+            is_few = sigmoid(constant + explained).mean() < share
+            low, high = (constant, high) if is_few else (low, constant)
+    truth = np.append(constant, slopes)
+    table = {f"x{i}": x[:, i] for i in range(columns - 1)}
+    table["level"] = x[:, -1].astype(int)
+    return table, truth, constant + explained
+
+
+def columns_of(columns):
+    return [*(Number(f"x{i}", -1, 1) for i in range(columns - 1)), Category("level", [0, 1])]
+
+
+def usual_errors(table, truth):
+    """Standard errors of maximum likelihood, at the truth."""
+    x = np.column_stack([np.ones(len(table["level"])), *table.values()])[:, : len(truth)]
+    mean = sigmoid(x @ truth)
+    return np.sqrt(np.diag(np.linalg.inv((x * (mean * (1 - mean))[:, None]).T @ x)))
+
+
+SETTINGS = {  # patients, columns, ε, kind, share of events
+    "1,000 patients": (1000, 4, 1.0, "plain", None),
+    "4,000 patients": (4000, 8, 1.0, "plain", None),
+    "20,000 patients, ε = 0.5": (20_000, 8, 0.5, "plain", None),
+    "4,000 patients, outcome of 5%": (4000, 4, 1.0, "plain", 0.05),
+    "20,000 patients, outcome of 5%": (20_000, 4, 1.0, "plain", 0.05),
+    "4,000 patients, collinear columns": (4000, 4, 1.0, "collinear", None),
+    "4,000 patients, rare level": (4000, 4, 1.0, "rare level", None),
+    "4,000 patients, outcome of 1%": (4000, 4, 1.0, "plain", 0.01),
+}
+
+
+def study(name, model_of, draw, fits, fit, first_seed, plain=None):
+    """Coverage of 95% intervals over fits, mean over the coefficients that are told."""
+    covers, told, ratios, errors = [], 0, [], []
+    for seed in range(first_seed, first_seed + fits):
+        rng = np.random.default_rng(seed)
+        table, truth = draw(rng)
+        found = fit(model_of(), table, rng)
+        usual = plain(table, truth) if plain and seed < first_seed + 50 else None
+        for place, one in enumerate(found.values()):
+            if one.value is not None:
+                told += 1
+                low, high = one.interval
+                covers.append(low <= truth[place] <= high)
+                errors.append(one.error)
+                if usual is not None:
+                    ratios.append(one.error / usual[place])
+    count = fits * len(truth)
+    report(
+        bench="coverage",
+        setting=name,
+        fits=fits,
+        coverage=round(float(np.mean(covers)), 4) if covers else None,
+        told=round(told / count, 3),
+        error=round(float(np.median(errors)), 4) if errors else None,
+        of_without_privacy=round(float(np.median(ratios)), 2) if ratios else None,
+        first_seed=first_seed,
+    )
+
+
+def logistic_study(name, fits, fit, first_seed, label=""):
+    count, columns, epsilon, kind, share = SETTINGS[name]
+
+    def draw(rng):
+        table, truth, logit = make_table(rng, count, columns, kind, share)
+        table["y"] = rng.random(count) < sigmoid(logit)
+        return table, truth
+
+    terms = {**TERMS, "epsilon": epsilon, "records": count}
+    model = Logistic("y", columns_of(columns), **terms)
+    study(name + label, lambda: model, draw, fits, fit, first_seed, usual_errors)
+
+
+def linear_study(fits, fit, first_seed):
+    def draw(rng):
+        table, truth, _ = make_table(rng, 4000, 8, "plain", None, 0.15)
+        explained = truth[0] + sum(
+            b * one for b, one in zip(truth[1:], table.values(), strict=True)
+        )
+        table["y"] = 100 * (explained + rng.normal(0, 0.25, 4000))
+        return table, 100 * truth
+
+    model = Linear("y", columns_of(8), bounds=(-200, 200), **TERMS, records=4000)
+    study("linear, 4,000 patients", lambda: model, draw, fits, fit, first_seed)
+
+
+def poisson_study(fits, fit, first_seed):
+    def draw(rng):
+        table, truth, logit = make_table(rng, 4000, 4, "plain", None, 0.4)
+        table["years"] = rng.uniform(0.5, 5, 4000)
+        table["y"] = rng.poisson(table["years"] * np.exp(logit - 0.5))
+        return table, truth - np.array([0.5, 0, 0, 0, 0])
+
+    terms = {**TERMS, "records": 4000, "most": 8, "exposure": "years", "most_exposure": 5}
+    model = Poisson("y", columns_of(4), **terms)
+    study("Poisson, 4,000 patients", lambda: model, draw, fits, fit, first_seed)
+
+
+def fit_by_shares(model, table, rng):
+    """A fit through the real shares of ten hospitals."""
+    parts = np.array_split(rng.permutation(len(table["y"])), 10)
+    return model.fit([{name: one[part] for name, one in table.items()} for part in parts])
+
+
+def run_coverage(options):
+    for name in SETTINGS:
+        logistic_study(name, options.fits, fit_centrally, options.seed)
+    linear_study(options.fits, fit_centrally, options.seed)
+    poisson_study(options.fits, fit_centrally, options.seed)
+
+
+def run_shares(options):
+    for name in ("1,000 patients", "4,000 patients"):
+        logistic_study(name, 50, fit_by_shares, options.seed, ", real shares")
+
+
+# Accuracy
+
+
+def idx(path):
+    read = gzip.decompress(path.read_bytes())
+    axes = read[3]
+    shape = [int.from_bytes(read[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes)]
+    return np.frombuffer(read, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def hog_digits(folder):
+    """Rows of MNIST's public features, and digits: of 60,000 and of 10,000 images."""
+    import torch
+
+    from jopeq_lab.training.features import features, finished
+
+    for part in ("train", "t10k"):
+        images = torch.from_numpy(idx(folder / f"{part}-images-idx3-ubyte.gz").copy())
+        rows = finished(features(images.float()[:, None] / 255, "hog")).numpy()
+        yield {"x": rows, "y": idx(folder / f"{part}-labels-idx1-ubyte.gz")}
+
+
+def hospitals_of(table, rng, count=10):
+    parts = np.array_split(rng.permutation(len(table["y"])), count)
+    return [{name: one[part] for name, one in table.items()} for part in parts]
+
+
+def run_mnist(options):
+    train, test = hog_digits(options.data)
+    for messages in (4, 7, 21):
+        model = Softmax(
+            "y",
+            [Features("x", train["x"].shape[1])],
+            classes=range(10),
+            records=60_000,
+            messages=messages,
+            **TERMS,
+        )
+        scores = []
+        for seed in range(options.seed, options.seed + 3):
+            fit = model.fit(hospitals_of(train, np.random.default_rng(seed)))
+            scores.append(100 * fit.score(test))
+        report(
+            bench="mnist",
+            messages=messages,
+            epsilon=round(fit.epsilon, 4),
+            accuracy=round(float(np.mean(scores)), 2),
+            each=[round(one, 2) for one in scores],
+        )
+
+
+# Tables of patients: bounds that somebody who knows the field would write down
+
+
+def cancer(site):
+    from sklearn.datasets import load_breast_cancer
+
+    found = load_breast_cancer()
+    means = [  # rounded to what a pathologist expects of a nucleus
+        (5, 25), (8, 32), (40, 160), (100, 1500), (0.06, 0.14), (0, 0.25), (0, 0.3), (0, 0.15),
+        (0.1, 0.26), (0.05, 0.08),
+    ]  # fmt: skip
+    spreads = [
+        (0, 1.2), (0, 3), (0, 8), (0, 150), (0, 0.015), (0, 0.08), (0, 0.1), (0, 0.03),
+        (0.005, 0.045), (0, 0.01),
+    ]  # fmt: skip
+    worst = [
+        (5, 30), (10, 42), (40, 200), (100, 2500), (0.07, 0.2), (0, 0.7), (0, 0.9), (0, 0.3),
+        (0.15, 0.5), (0.05, 0.13),
+    ]  # fmt: skip
+    names = [str(name) for name in found.feature_names]
+    bounds = zip(names, [*means, *spreads, *worst], strict=True)
+    columns = [Number(name, *ends) for name, ends in bounds]
+    return {**dict(zip(names, found.data.T, strict=True)), "y": found.target}, columns
+
+
+def arff(path, names):
+    import warnings
+
+    from scipy.io.arff import loadarff
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, _ = loadarff(path)
+    table = {}
+    for name in names:
+        column = found[name]
+        if column.dtype.kind == "S":
+            column = np.array([None if one == b"?" else one.decode() for one in column], object)
+        table[name] = column
+    return table
+
+
+def whas500(site):
+    words = ("gender", "cvd", "afb", "sho", "chf", "av3", "miord", "mitype")
+    columns = [
+        Number("age", 30, 100), Number("hr", 40, 150), Number("sysbp", 70, 220),
+        Number("diasbp", 30, 140), Number("bmi", 15, 45), Number("los", 0, 20),
+        *(Category(name, ["0", "1"]) for name in words),
+    ]  # fmt: skip
+    path = site / "sksurv/datasets/data/whas500.arff"
+    table = arff(path, [one.column for one in columns] + ["fstat"])
+    table["y"] = np.array([int(one) for one in table.pop("fstat")])
+    return table, columns
+
+
+def flchain(site):
+    columns = [
+        Number("age", 50, 100), Category("sex", ["F", "M"]), Number("sample.yr", 1995, 2003),
+        Number("kappa", 0, 5), Number("lambda", 0, 5), Number("flc.grp", 1, 10),
+        Number("creatinine", 0.4, 2.4, missing=True), Category("mgus", ["no", "yes"]),
+    ]  # fmt: skip
+    path = site / "sksurv/datasets/data/flchain.arff"
+    table = arff(path, [one.column for one in columns] + ["death"])
+    for name in ("sample.yr", "flc.grp"):
+        table[name] = np.array([float(one) for one in table[name]])
+    table["y"] = np.array([int(one == "dead") for one in table.pop("death")])
+    return table, columns
+
+
+def actg175(site):
+    import pandas
+
+    found = pandas.read_csv(site / "lifelines/datasets/ACTG175.csv")
+    twos = ("hemo", "homo", "drugs", "oprior", "z30", "race", "gender", "str2", "symptom",
+            "treat", "offtrt")  # fmt: skip
+    columns = [
+        Number("age", 15, 65), Number("wtkg", 40, 110), Number("preanti", 0, 2000),
+        Number("cd40", 0, 700), Number("cd80", 100, 2500), Number("karnof", 70, 100),
+        Category("strat", [1, 2, 3]), Category("arms", [0, 1, 2, 3]),
+        *(Category(name, [0, 1]) for name in twos),
+    ]  # fmt: skip
+    table = {one.column: found[one.column].to_numpy() for one in columns}
+    return {**table, "y": found["cens"].to_numpy()}, columns
+
+
+def fair(site):
+    import pandas
+
+    found = pandas.read_csv(site / "statsmodels/datasets/fair/fair.csv")
+    columns = [
+        Category("rate_marriage", [5, 4, 3, 2, 1]), Number("age", 17, 42),
+        Number("yrs_married", 0, 23), Number("children", 0, 6), Category("religious", [1, 2, 3, 4]),
+        Number("educ", 9, 20), Category("occupation", [1, 2, 3, 4, 5, 6]),
+        Category("occupation_husb", [1, 2, 3, 4, 5, 6]),
+    ]  # fmt: skip
+    table = {one.column: found[one.column].to_numpy() for one in columns}
+    return {**table, "y": (found["affairs"].to_numpy() > 0).astype(int)}, columns
+
+
+TABLES = (cancer, whas500, actg175, fair, flchain)
+
+
+def area(scores, outcomes):
+    from sklearn.metrics import roc_auc_score
+
+    return roc_auc_score(outcomes, scores)
+
+
+def take(table, places):
+    return {name: one[places] for name, one in table.items()}
+
+
+def ebm_area(columns, train, test, epsilon, delta, seed):
+    """AUC of interpret's DP-EBM with the same bounds, in one trusted place."""
+    from interpret.privacy import DPExplainableBoostingClassifier
+
+    def rows(table):
+        found = []
+        for one in columns:
+            if isinstance(one, Number):
+                value = np.asarray(table[one.column], dtype=float)
+                middle = (one.lower + one.upper) / 2
+                found.append(np.where(np.isnan(value), middle, value).astype(object))
+            else:
+                found.append(np.array([str(word) for word in table[one.column]], dtype=object))
+        return np.column_stack(found)
+
+    bounds = {i: (one.lower, one.upper) for i, one in enumerate(columns) if isinstance(one, Number)}
+    kinds = ["continuous" if isinstance(one, Number) else "nominal" for one in columns]
+    made = DPExplainableBoostingClassifier(
+        random_state=seed,
+        epsilon=epsilon,
+        delta=delta,
+        feature_types=kinds,
+        privacy_bounds=bounds,
+        privacy_target_min=0,
+        privacy_target_max=1,
+    )
+    made.fit(rows(train), train["y"])
+    return area(made.predict_proba(rows(test))[:, 1], test["y"])
+
+
+def run_tables(options):
+    for load in TABLES:
+        table, columns = load(options.site)
+        count = len(table["y"])
+        delta = 1e-4 if count < 3000 else 1e-5
+        found = {"shares": [], "additive": [], "ebm": []}
+        for seed in range(options.seed, options.seed + options.splits):
+            rng = np.random.default_rng(seed)
+            order = rng.permutation(count)
+            train, test = take(table, order[: 3 * count // 4]), take(table, order[3 * count // 4 :])
+            terms = {**TERMS, "delta": delta, "records": 3 * count // 4, "goal": "prediction"}
+            for name in ("shares", "additive"):
+                model = Logistic("y", columns, additive=name == "additive", **terms)
+                fit = model.fit(hospitals_of(train, rng))
+                found[name].append(area(fit.predict_proba(test)[:, 1], test["y"]))
+            if options.ebm:
+                found["ebm"].append(ebm_area(columns, train, test, 1.0, delta, seed))
+        report(
+            bench="tables",
+            table=load.__name__,
+            patients=3 * count // 4,
+            delta=delta,
+            messages=model.method.messages,
+            splits=options.splits,
+            **{name: round(float(np.mean(one)), 4) for name, one in found.items() if one},
+        )
+
+
+def run_sizes(options):
+    rng = np.random.default_rng(options.seed)
+    areas = {"unequal": [], "equal": []}
+    draws, _, logit = make_table(rng, 12_540, 8, "plain", None)
+    draws["y"] = rng.random(len(logit)) < sigmoid(logit)
+    test = take(draws, slice(2540, None))
+    cuts = {"unequal": [0, 1500, 2200, 2500, 2540], "equal": [0, 635, 1270, 1905, 2540]}
+    model = Logistic(
+        "y",
+        columns_of(8),
+        **{**TERMS, "clients": 4, "threshold": 4},
+        records=2540,
+        goal="prediction",
+    )
+    for seed in range(options.seed, options.seed + 10):
+        order = np.random.default_rng(seed).permutation(2540)
+        for name, ends in cuts.items():
+            parts = [take(draws, order[a:b]) for a, b in pairwise(ends)]
+            fit = model.fit(parts)
+            areas[name].append(area(fit.predict_proba(test)[:, 1], test["y"]))
+    report(bench="sizes", **{name: round(float(np.mean(one)), 4) for name, one in areas.items()})
+
+
+def run_seconds(options):
+    rng = np.random.default_rng(options.seed)
+    rows = rng.normal(size=(60_000, 521)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    table = {"x": rows, "y": rng.integers(0, 10, 60_000)}
+    model = Softmax(
+        "y",
+        [Features("x", 521)],
+        classes=range(10),
+        records=60_000,
+        most_records=6000,
+        **TERMS,
+    )
+    hospitals = hospitals_of(table, rng)
+    start = time.perf_counter()
+    model.plan()
+    planned = time.perf_counter() - start
+    start = time.perf_counter()
+    model.fit(hospitals)
+    whole = time.perf_counter() - start
+    sent = {"weights": np.zeros((522, 10)), "centre": np.zeros(521)}
+    parts = []
+    for step in (0, 1):
+        start = time.perf_counter()
+        records = model.read(hospitals[0], pad=True)
+        total = model.total(records, step, sent if step else {})
+        model.sum_of(step).encode(total, seed=bytes(32), plan=model.plan_of(step))
+        parts.append(time.perf_counter() - start)
+    report(
+        bench="seconds",
+        plan=round(planned, 2),
+        fit=round(whole, 1),
+        hospital=[round(one, 2) for one in parts],
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=[name[4:] for name in globals() if name.startswith("run_")])
+    parser.add_argument("--fits", type=int, default=1000)
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1000)
+    parser.add_argument("--data", type=Path, default=ROOT / "data/mnist", help="MNIST's four files")
+    parser.add_argument("--site", type=Path, help="folder of unpacked packages with tables")
+    parser.add_argument("--ebm", action="store_true", help="compare with interpret's DP-EBM")
+    options = parser.parse_args()
+    globals()[f"run_{options.what}"](options)
+
+
+if __name__ == "__main__":
+    main()

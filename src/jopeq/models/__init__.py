@@ -1,0 +1,30 @@
+"""Models that hospitals publish, in a few messages: nothing to tune, one ε for the whole fit.
+
+``columns`` make a row of a record, ``totals`` add rows up in exact integers, ``inference`` and
+``prediction`` turn noisy sums into coefficients, ``model`` has the terms and runs the sums, ``fit``
+shows what came out. Imports ``statistics`` and below.
+"""
+
+from jopeq.models.columns import Bins, Category, Features, Number, parse_column
+from jopeq.models.fit import Coefficient, Fit
+from jopeq.models.method import State
+from jopeq.models.model import Linear, Logistic, Model, Poisson, Softmax, model_from_spec
+from jopeq.models.plan import ModelPlan
+
+__all__ = [
+    "Bins",
+    "Category",
+    "Coefficient",
+    "Features",
+    "Fit",
+    "Linear",
+    "Logistic",
+    "Model",
+    "ModelPlan",
+    "Number",
+    "Poisson",
+    "Softmax",
+    "State",
+    "model_from_spec",
+    "parse_column",
+]

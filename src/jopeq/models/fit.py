@@ -1,0 +1,337 @@
+"""A fitted model: coefficients with intervals, predictions, a table to read, and pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jopeq.files import atomic
+from jopeq.models.columns import CONSTANT, LENGTH, Bins, Number, read_table
+from jopeq.models.prediction import centre_rows
+from jopeq.models.totals import Array
+from jopeq.privacy.guarantee import Guarantee, digits_up
+
+if TYPE_CHECKING:
+    from jopeq.models.model import Model
+
+_Z95 = 1.959964  # of the normal distribution
+_FORMAT = "jopeq-fit-1"
+_RATIOS = {"logistic": "odds ratio", "poisson": "rate ratio"}
+_BAND, _LINE = "#00bc66", "#000000"
+_NOTES = (
+    "Fitted for prediction: there are no intervals.",
+    "The constant is of the middle of all bounds and the first of all levels.",
+)
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """One coefficient, in the units of its column.
+
+    ``error`` is None where there are no intervals, and ``value`` where ``hidden`` says why.
+    """
+
+    name: str
+    value: float | None
+    error: float | None = None
+    hidden: str = ""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of 95%."""
+        if self.value is None or self.error is None:
+            return None
+        return self.value - _Z95 * self.error, self.value + _Z95 * self.error
+
+    @property
+    def p_value(self) -> float | None:
+        """Of the hypothesis that it is 0, two-sided."""
+        if self.value is None or self.error is None:
+            return None
+        return math.erfc(abs(self.value) / self.error / math.sqrt(2.0))
+
+
+@dataclass(frozen=True)
+class Fit(Mapping[str, Coefficient]):
+    """A model and its coefficients: name → ``Coefficient``, and what scikit-learn calls them.
+
+    The constant belongs to a record in the middle of all bounds, with the first of all levels.
+    Everything here is computed from private sums and may be published.
+    """
+
+    model: Model
+    weights: Array  # (size, outputs), of the design's rows
+    centre: Array
+    covariance: Array | None
+    hidden: tuple[str, ...]
+    figures: Mapping[str, float]
+    epsilon: float
+    messages: int
+
+    # Coefficients
+
+    @cached_property
+    def _scale(self) -> Array:
+        """A coefficient over its weight: columns and the outcome in their units."""
+        design, scale = self.model.design, getattr(self.model, "scale", None)
+        found = np.full(len(self.weights), scale.half if scale else 1.0) / design.length
+        for one, place in design.places:
+            found[place.start] /= one.half if type(one) is Number else 1.0
+        return found
+
+    @cached_property
+    def _values(self) -> Array:
+        found, scale = self.weights * self._scale[:, None], getattr(self.model, "scale", None)
+        found[0] += scale.lower + scale.half if scale else 0.0
+        found[0] -= math.log(getattr(self.model, "most_exposure", 1.0))
+        return found
+
+    @cached_property
+    def coefficients(self) -> dict[str, Coefficient]:
+        """Every coefficient by name; of several classes, by class and name."""
+        found, errors = {}, [None] * len(self.weights)
+        if self.covariance is not None:
+            errors = (np.sqrt(np.diag(self.covariance)) * self._scale).tolist()
+        for output, values in enumerate(self._values.T.tolist()):
+            label = "" if self.weights.shape[1] == 1 else f"{self.classes_[output]}: "
+            names = [label + name for name in self.model.design.names]
+            for name, value, error, why in zip(names, values, errors, self.hidden, strict=True):
+                found[name] = Coefficient(name, None if why else value, None if why else error, why)
+        return found
+
+    def __getitem__(self, name: str) -> Coefficient:
+        return self.coefficients[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.coefficients)
+
+    def __len__(self) -> int:
+        return len(self.coefficients)
+
+    @property
+    def classes_(self) -> Any:
+        """The outcome's classes; None of models of numbers."""
+        return None if self.model.classes_ is None else np.array(self.model.classes_)
+
+    @property
+    def coef_(self) -> Array:
+        """(outputs, columns), in the columns' units; NaN where a coefficient is not told."""
+        return np.where(np.array(self.hidden[1:]) != "", np.nan, self._values[1:].T)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Privacy of a record, and what it rests on."""
+        return self.model.sum_of(0).guarantee
+
+    # Predictions
+
+    def _means(self, values: Mapping[tuple[str, str], Any]) -> Array:
+        rows, is_good = self.model.design.rows(values)
+        rows = centre_rows(rows, self.centre)
+        rows[~is_good] = np.nan
+        return self.model.means(rows @ self.weights)
+
+    def predict_proba(self, table: Any) -> Array:
+        """(records, classes); NaN where a record lacks a value."""
+        if self.classes_ is None:
+            raise ValueError("predict_proba is of classifiers: take predict")
+        return self._means(read_table(table, self.model.design.keys))
+
+    def predict(self, table: Any) -> Any:
+        """The likeliest class of every record, or its expected outcome in a unit of exposure."""
+        means = self._means(read_table(table, self.model.design.keys))
+        return means if self.classes_ is None else self.classes_[means.argmax(axis=1)]
+
+    def score(self, table: Any) -> float:
+        """Accuracy of a classifier, R² for numbers; of the records that have all values."""
+        values = read_table(table, self.model.keys)
+        (targets, is_known), means = self.model.targets(values), self._means(values)
+        is_known &= np.isfinite(means.reshape(len(means), -1)).all(axis=1)
+        means, targets = means[is_known], targets[is_known]
+        if self.classes_ is not None:
+            return float(np.mean(means.argmax(axis=1) == targets[:, 0]))
+        if self.model.word == "linear":
+            actual = self.model.means(targets)
+        else:
+            actual = targets[:, 0]
+            means = means * targets[:, 1] * self.model.most_exposure  # type: ignore[attr-defined]
+        return 1.0 - float(np.mean((actual - means) ** 2) / actual.var())
+
+    # On paper
+
+    def __str__(self) -> str:
+        has_intervals = self.covariance is not None
+        ratio = _RATIOS.get(self.model.word, "") if has_intervals else ""
+        figures = (
+            f"{name} {value:,.0f}" if abs(value) >= 1000.0 else f"{name} {value:.3g}"
+            for name, value in self.figures.items()
+        )
+        lines = [f"{type(self.model).__name__} model of {self.model.outcome}: {', '.join(figures)}"]
+        if len(self) <= 200:
+            width = min(30, max(map(len, self)))
+            form = f"{{:{width}.{width}}} {{:>11}} {{:>8}} {{:>17}} {{:>6}} {{:>10}}"
+            titles = ("std err", "95% interval", "p") if has_intervals else ("", "", "")
+            lines.append(form.format("", "coefficient", *titles, ratio).rstrip())
+            lines += [form.format(one.name, *_cells(one, ratio)).rstrip() for one in self.values()]
+        spent = f"ε = {digits_up(self.epsilon)} at δ = {self.model.delta:g} of every record"
+        lines.append(f"{spent}, in {self.messages} message{'s' if self.messages > 1 else ''}.")
+        return "\n".join([*lines, _NOTES[has_intervals]])
+
+    def plot(self) -> Any:
+        """A Matplotlib figure: a forest plot of coefficients, and the shapes of all bins.
+
+        Bars and bands are intervals of 95%.
+        """
+        try:
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ImportError("plot needs Matplotlib: pip install 'jopeq[experiments]'") from error
+        design, told = self.model.design, list(self.values())
+        shapes = [(one, told[place]) for one, place in design.places if isinstance(one, Bins)]
+        drawn = {one.name for _, bins in shapes for one in bins}
+        rest = [one for one in told[:0:-1] if not one.hidden and one.name not in drawn]
+        if design.has_features or self.weights.shape[1] > 1 or not (rest or shapes):
+            raise ValueError("plot needs told coefficients of one outcome: there are none")
+        heights = [0.6 + 0.3 * len(rest)] * bool(rest) + [2.4] * len(shapes)
+        figure = Figure(figsize=(5.4, sum(heights)), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = list(figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
+        for panel in panels:
+            panel.spines[["top", "right"]].set_visible(False)
+        if rest:
+            _draw_forest(panels.pop(0), rest, _RATIOS.get(self.model.word, ""))
+        for panel, (column, bins) in zip(panels, shapes, strict=True):
+            _draw_shape(panel, column, bins, column.reference(is_plain=design.is_plain))
+        return figure
+
+    # Elsewhere
+
+    def to_json(self) -> str:
+        """The model's terms, the weights and all that ``from_json`` needs."""
+        kept = {field.name: getattr(self, field.name) for field in fields(self)}
+        kept |= {"format": _FORMAT, "model": json.loads(self.model.spec)}
+        return json.dumps(kept, default=np.ndarray.tolist)
+
+    @classmethod
+    def from_json(cls, text: str) -> Fit:
+        """The fit of ``to_json``; ``ValueError`` if it is none."""
+        from jopeq.models.model import model_from_spec
+
+        try:
+            kept = json.loads(text)
+            if kept.pop("format") != _FORMAT:
+                raise KeyError("format")
+            kept["model"] = model_from_spec(json.dumps(kept["model"]))
+            kept["hidden"] = tuple(kept["hidden"])
+            for name in ("weights", "centre", "covariance"):
+                if kept[name] is not None:
+                    kept[name] = np.array(kept[name], dtype=np.float64)
+            return cls(**kept)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is no fit that was saved here: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the fit as JSON."""
+        with atomic(Path(path)) as file:
+            file.write(self.to_json().encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fit:
+        """The fit that ``save`` wrote."""
+        return cls.from_json(Path(path).read_text())
+
+    def to_sklearn(self) -> Any:
+        """A fitted estimator of scikit-learn, for rows of ``feature_names_in_``.
+
+        Numbers are in their units, within their bounds; levels are 0 or 1. Coefficients that are
+        not told count as they were estimated.
+        """
+        design, values = self.model.design, self._values[:, 0]
+        if not design.is_plain or self.model.word == "poisson":
+            raise ValueError("to_sklearn is of Logistic and Linear with goal='inference'")
+        from sklearn.linear_model import LinearRegression, LogisticRegression
+
+        middles = np.zeros(len(values))
+        for one, place in design.places:
+            middles[place.start] = one.lower + one.half if type(one) is Number else 0.0
+        coefficients, constant = values[1:], values[0] - middles @ values
+        found: Any = LinearRegression()
+        if self.classes_ is not None:
+            found, coefficients, constant = LogisticRegression(), values[None, 1:], constant[None]
+            found.classes_ = self.classes_
+        found.coef_, found.intercept_ = coefficients, constant
+        found.n_features_in_ = len(values) - 1
+        found.feature_names_in_ = np.array(design.names[1:], dtype=object)
+        return found
+
+    def to_torch(self) -> Any:
+        """A PyTorch module that gives logits for rows of features."""
+        if not self.model.design.has_features:
+            raise ValueError("to_torch is of models of Features")
+        import torch
+
+        norm = torch.linalg.vector_norm
+
+        class Head(torch.nn.Module):
+            """Rows are scaled and centred as in training, then multiplied by the weights."""
+
+            weights: Any
+            centre: Any
+
+            def forward(self, rows: Any) -> Any:
+                rows = rows / norm(rows, dim=1, keepdim=True).clamp_min(1.0) / LENGTH
+                if len(self.centre):
+                    rows = rows - self.centre
+                    rows = rows / (LENGTH * norm(rows, dim=1, keepdim=True)).clamp_min(1e-9)
+                return CONSTANT / LENGTH * self.weights[0] + rows @ self.weights[1:]
+
+        head = Head()
+        for name in ("weights", "centre"):
+            head.register_buffer(name, torch.tensor(getattr(self, name), dtype=torch.float32))
+        return head
+
+
+def _cells(one: Coefficient, ratio: str) -> tuple[str, str, str, str, str]:
+    if one.value is None:
+        return f"not told: {one.hidden}", "", "", "", ""
+    if one.error is None or one.interval is None or one.p_value is None:
+        return f"{one.value:.4g}", "", "", "", ""
+    chance = "<0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}"
+    low, high = one.interval
+    ratio = f"{_power(one.value):.3g}" if ratio else ""
+    return f"{one.value:.4g}", f"{one.error:.2g}", f"{low:.3g} to {high:.3g}", chance, ratio
+
+
+def _power(value: float) -> float:
+    return math.exp(min(value, 700.0))
+
+
+def _draw_forest(panel: Any, told: list[Coefficient], ratio: str) -> None:
+    show = _power if ratio else float
+    for place, one in enumerate(told):
+        value = one.value or 0.0
+        panel.plot([show(end) for end in one.interval or (value,) * 2], [place] * 2, color=_LINE)
+        panel.plot(show(value), place, "s", color=_BAND)
+    panel.axvline(show(0.0), color=_LINE, linewidth=0.5, linestyle=":")
+    panel.set(yticks=range(len(told)), yticklabels=[one.name for one in told])
+    panel.set(xlabel=ratio or "coefficient", xscale="log" if ratio else "linear")
+
+
+def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient], reference: int | None) -> None:
+    if reference is not None:
+        bins.insert(reference, Coefficient("", 0.0, 0.0))
+    told = [(math.nan if one.hidden else one.value, one.error or 0.0) for one in bins]
+    values, errors = np.array(told[: column.count], dtype=np.float64).T
+    edges = np.linspace(column.lower, column.upper, column.count + 1)
+    low, high = values - _Z95 * errors, values + _Z95 * errors
+    panel.stairs(values, edges, color=_LINE, baseline=None)
+    panel.stairs(high, edges, baseline=low, fill=True, color=_BAND, alpha=0.4)
+    panel.set(xlabel=column.column, ylabel="effect")

@@ -1,0 +1,491 @@
+"""Models and their terms: what is fitted, for which ε, by which sums.
+
+A model is public. ``read`` and ``total`` are a hospital's part; ``advance`` and ``finish`` are the
+server's, from ``State()`` on. ``fit`` runs all of it in one process, through real shares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jopeq.errors import DataError, PayloadError, TooFewClientsError
+from jopeq.models import columns as kinds
+from jopeq.models.columns import Bools, Column, Design, Key, Number
+from jopeq.models.fit import Fit
+from jopeq.models.inference import Binomial, Counts, LeastSquares, Newton, sigmoid
+from jopeq.models.method import Records, State
+from jopeq.models.plan import ModelPlan, plan_model
+from jopeq.models.prediction import Heads, softmax
+from jopeq.models.totals import MOST_RECORDS, Array
+from jopeq.random.streams import fresh_seed
+from jopeq.schemes.parameters import as_annotated
+from jopeq.statistics.tables import Tell, word_of
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.record_accounting import epsilon_of
+from jopeq.sums.record_plan import RecordPlan
+from jopeq.sums.record_sum import RecordSum
+
+Method = Newton | LeastSquares | Heads
+
+_MOST_MESSAGES = 64
+_ABSURD = 4.0  # times the public estimate of records: such a total is no sum of shares
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """A model of ``outcome``, fitted by private sums over several hospitals' records.
+
+    Parameters
+    ----------
+    outcome : str
+        The column that is explained.
+    columns : sequence of Number, Category and Bins, or one Features
+        What explains it. Bounds and levels are public.
+    epsilon, delta : float
+        Privacy asked for, of one record, for the whole fit.
+    clients, threshold : int
+        How many hospitals are in a sum at most, and at least.
+    records : int
+        Public estimate of all hospitals' records together.
+    goal : {"inference", "prediction"}, optional
+        "inference" is the textbook's model with intervals. "prediction" scales every record's row
+        to length 1, which has less noise and no intervals. By default "inference", but for
+        ``Features`` and ``Softmax``.
+    additive : bool, default False
+        Fit a shape for every ``Number`` instead of a slope: it becomes ``Bins``.
+    messages : int, optional
+        Sums of a fit. More are more accurate where there are many records.
+    colluding : int, default 1
+        How many hospitals may be curious, or tell the server their shares.
+    hospitals_per_person : int, default 1
+        In how many hospitals one person may have a record.
+    most_records : int, optional
+        Public upper bound on the records of one hospital, by default ``records``.
+    repeats : int, default 0
+        How many more sums may be asked for, where hospitals drop out. Each makes all noisier.
+    """
+
+    outcome: str
+    columns: Sequence[Column]
+    _: KW_ONLY
+    epsilon: float
+    delta: float = 1e-5
+    clients: int
+    threshold: int
+    records: int
+    goal: str | None = None
+    additive: bool = False
+    messages: int | None = None
+    colluding: int = 1
+    hospitals_per_person: int = 1
+    most_records: int | None = None
+    repeats: int = 0
+    word: ClassVar[str]
+    goals: ClassVar[tuple[str, ...]] = ("inference", "prediction")
+    classes_: ClassVar[Any] = None
+    targets_size: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        given = (self.columns,) if isinstance(self.columns, Column) else tuple(self.columns)
+        if as_annotated("additive", "bool", self.additive):
+            given = tuple(one.as_bins() if isinstance(one, Number) else one for one in given)
+        self._set(outcome=str(self.outcome), columns=given)
+        usual = self.goals[-1 if any(isinstance(one, kinds.Features) for one in given) else 0]
+        self._set(goal=usual if self.goal is None else self.goal)
+        if self.goal not in self.goals:
+            raise ValueError(f"goal must be {' or '.join(self.goals)} here, got {self.goal!r}")
+        for name, least, most in (
+            ("messages", 5 if self.goal == "inference" else 2, _MOST_MESSAGES),
+            ("most_records", 1, MOST_RECORDS),
+            ("repeats", 0, _MOST_MESSAGES),
+        ):
+            value = as_annotated(name, "int | None", getattr(self, name))
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"{name} must be from {least} to {most}, got {value}")
+        if self.outcome in [name for name, _ in self.design.keys]:
+            raise ValueError(f"outcome {self.outcome!r} is among the columns: leave it out there")
+        _ = self._sum  # refuses impossible terms
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    # What models differ in
+
+    @property
+    def design(self) -> Design:
+        """How a record becomes a row."""
+        return Design(tuple(self.columns), self.goal == "inference")
+
+    @cached_property
+    @abstractmethod
+    def method(self) -> Method:
+        """How the sums make coefficients."""
+
+    @property
+    @abstractmethod
+    def outcome_keys(self) -> tuple[Key, ...]:
+        """What is read of the outcome."""
+
+    @abstractmethod
+    def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
+        """The outcome of every record, (records, …), and whether it can be used."""
+
+    @abstractmethod
+    def means(self, logits: Array) -> Array:
+        """What is predicted from logits (records, outputs)."""
+
+    # Terms
+
+    @cached_property
+    def spec(self) -> str:
+        """All terms as JSON, for the other end: ``model_from_spec`` reads it."""
+        terms = {**asdict(self), "columns": [kinds.describe(one) for one in self.columns]}
+        return json.dumps({"model": self.word, **terms}, separators=(",", ":"))
+
+    @property
+    def name(self) -> str:
+        """The fit's name in ledgers: other models have other names."""
+        return f"{self.word} {hashlib.sha256(self.spec.encode()).hexdigest()[:16]}"
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The columns that are read, and how."""
+        return (*self.outcome_keys, *self.design.keys)
+
+    @cached_property
+    def _sum(self) -> RecordSum:
+        last = self.method.messages - 1
+        is_one = self.method.dimension(0) == self.method.dimension(last)
+        same = ("epsilon", "delta", "records", "clients", "threshold", "colluding")
+        terms = {name: getattr(self, name) for name in (*same, "hospitals_per_person")}
+        return RecordSum(
+            clip=1.0,
+            sampling=1.0,
+            rounds=self.repeats + (last + 1 if is_one else 1),
+            evaluations=0 if is_one else self.repeats + last,
+            most_records=self.most_records,
+            batch_dependence=0.0,
+            **terms,
+        )
+
+    def sum_of(self, step: int) -> RecordSum:
+        """The private sum of a step, whose rounds are the steps of the same dimension.
+
+        One ε covers all sums of a fit, those of the other dimension included.
+        """
+        return self._sum.evaluation if step and self._sum.evaluations else self._sum
+
+    def plan_of(self, step: int, clients: int | None = None) -> RecordPlan:
+        """How the sum of a step is shared by so many hospitals."""
+        if not 0 <= step < self.method.messages:
+            raise ValueError(f"step must be from 0 to {self.method.messages - 1}, got {step}")
+        return self.sum_of(step).plan(self.method.dimension(step), clients)
+
+    def noise_of(self, step: int, clients: int | None = None) -> float:
+        """The standard error of an entry of the total, where one record's row has length 1."""
+        plan = self.plan_of(step, clients)
+        return self.records * math.sqrt(plan.error / plan.dimension)
+
+    def epsilon_after(self, shares: Sequence[int]) -> float:
+        """ε of a record after so many shares for each step."""
+        made = [(step, count) for step, count in enumerate(shares) if count]
+        runs = [self.sum_of(step).spend(self.plan_of(step).dimension, n) for step, n in made]
+        return epsilon_of(runs, self.delta, self.epsilon)
+
+    def plan(self) -> ModelPlan:
+        """What a fit costs and what to expect of it, before anything is spent."""
+        return plan_model(self)
+
+    # A hospital's part
+
+    def read(self, table: Any, *, tell: Tell | None = None, pad: bool = False) -> Records:
+        """The records of a table as the model takes them. Private.
+
+        A record with a value that does not fit becomes zeros. Where there is ``tell``, it gets all
+        errors, and a table that cannot be read has no records; without it errors are raised.
+        ``pad`` adds zeros up to ``most_records``, so that time does not tell how many there are.
+        """
+        most = self.most_records or self.records
+        rows, targets = np.zeros((0, len(self.design.names))), np.zeros((0, self.targets_size))
+        try:
+            values = kinds.read_table(table, self.keys, tell)
+            (rows, is_good), (targets, is_known) = self.design.rows(values), self.targets(values)
+            is_used = is_good & is_known
+            rows[~is_used] = targets[~is_used] = 0.0
+            if tell is not None and not is_used.all():
+                tell(DataError("records that lack a value are left out", code="missing"))
+            if len(rows) > most:
+                reason = f"most_records={most} is fewer than this table has: raise the bound"
+                raise DataError(reason, code="records")
+        except DataError as error:
+            if tell is None:
+                raise
+            tell(error)
+        more = max(0, most - len(rows)) if pad else 0
+        return Records(*(np.pad(one, ((0, more), (0, 0))) for one in (rows, targets)))
+
+    def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> ClippedTotal:
+        """One hospital's exact total for a step. Private: encode it with ``sum_of(step)``.
+
+        ``sent`` are the public arrays of ``State.sent``. A record's part depends on nothing else.
+        """
+        _ = self.plan_of(step)
+        shapes = self.method.shapes(step)
+        arrays = {name: np.array(one, dtype=np.float64) for name, one in sent.items()}
+        is_finite = all((np.abs(one) <= 1e15).all() for one in arrays.values())
+        if {name: one.shape for name, one in arrays.items()} != shapes or not is_finite:
+            raise ValueError(f"sent must be finite arrays {shapes} in step {step}")
+        return ClippedTotal.restore(self.method.total(records, step, arrays), 1.0)
+
+    # The server's part
+
+    def advance(
+        self, state: State, decoded: Any, *, clients: int | None = None, is_same: bool = True
+    ) -> State:
+        """The state after a sum, from what ``sum_of(state.step).decode`` gave for ``clients``.
+
+        ``is_same``: the hospitals are those of the sum before. Averages start anew where not.
+        """
+        dimension, noise = self.plan_of(state.step).dimension, self.noise_of(state.step, clients)
+        mean = np.array(decoded, dtype=np.float64)
+        if mean.shape != (dimension,) or not np.isfinite(mean).all():
+            raise ValueError(f"decoded must be {dimension} finite numbers, got {mean.shape}")
+        found = self.method.advance(state, mean * self.records, noise, is_same=is_same)
+        count = float(found.kept["records"])
+        if state.step == 0 and count > _ABSURD * self.records + 100.0 * noise * self.design.length:
+            raise PayloadError(
+                f"the total speaks of {count:,.0f} records where records={self.records}: a share "
+                "or a mask is missing, or records is far too small",
+                code="total",
+            )
+        return found
+
+    def finish(self, state: State, *, shares: Sequence[int] | None = None) -> Fit:
+        """The fit after all sums. ``shares``: how many were made for each step, by default one."""
+        messages = self.method.messages
+        if state.step != messages:
+            raise ValueError(f"state is after {state.step} of {messages} sums: take part in all")
+        made = list(shares or [1] * messages)
+        found = self.method.estimate(state)
+        return Fit(self, *found, epsilon=self.epsilon_after(made), messages=sum(made))
+
+    def fit(self, tables: Sequence[Any]) -> Fit:
+        """Fit to these hospitals' tables, all in this process, through real shares.
+
+        A table is a dict of columns, a structured array, a frame of pandas or polars, or the path
+        of a CSV file. If one is refused, nothing is summed.
+        """
+        count, state = len(tables), State()
+        if count < self.threshold:
+            reason = f"threshold={self.threshold} hospitals must be in a sum, got {count}"
+            raise TooFewClientsError(reason)
+        hospitals = [self.read(table) for table in tables]
+        while state.step < self.method.messages:
+            private, plan = self.sum_of(state.step), self.plan_of(state.step, count)
+            given: Any = {"seed": fresh_seed(), "clients": count, "plan": plan}
+            shared = np.zeros(plan.kept, dtype=np.int64)
+            for records in hospitals:
+                shared += private.encode(self.total(records, state.step, state.sent), **given)
+            mean = private.decode(shared, dimension=plan.dimension, **given)
+            state = self.advance(state, mean, clients=count)
+        return self.finish(state)
+
+
+@dataclass(frozen=True)
+class Softmax(Model):
+    """Softmax regression of an outcome that is one of several ``classes``, for prediction.
+
+    >>> from jopeq.models import Features
+    >>> model = Softmax(
+    ...     "y", [Features("x", 520)], classes=range(10), epsilon=1.0, clients=10, threshold=6,
+    ...     records=60_000,
+    ... )
+    >>> model.method.messages, model.goal
+    (7, 'prediction')
+    """
+
+    classes: Sequence[Any] = ()
+    word: ClassVar[str] = "softmax"
+    goals: ClassVar[tuple[str, ...]] = ("prediction",)
+    _most: ClassVar[int] = 1000
+
+    def __post_init__(self) -> None:
+        found = [one.item() if isinstance(one, np.generic) else one for one in self.classes]
+        words = {word_of(one) for one in found}
+        if not 2 <= len(found) <= self._most or None in words or len(words) < len(found):
+            raise ValueError(
+                f"classes must be 2 to {self._most} different words, got {found!r:.80}"
+            )
+        self._set(classes=tuple(found))
+        super().__post_init__()
+
+    @property
+    def classes_(self) -> tuple[Any, ...]:
+        """The values of the outcome."""
+        return tuple(self.classes)
+
+    @cached_property
+    def method(self) -> Method:
+        return Heads(self.design, len(self.classes), self.messages)
+
+    @property
+    def outcome_keys(self) -> tuple[Key, ...]:
+        are_numbers = all(isinstance(one, int | float) for one in self.classes)
+        return ((self.outcome, "numbers" if are_numbers else "words"),)
+
+    def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
+        key = self.outcome_keys[0]
+        as_key = float if key[1] == "numbers" else word_of
+        places = {as_key(one): place for place, one in enumerate(self.classes)}
+        found = np.array([places.get(one, -1) for one in values[key]], dtype=np.float64)
+        return found[:, None], found >= 0.0
+
+    def means(self, logits: Array) -> Array:
+        return softmax(logits)
+
+
+@dataclass(frozen=True)
+class Logistic(Softmax):
+    """Logistic regression of an outcome that is one of two ``classes``, 0 and 1 by default.
+
+    >>> model = Logistic(
+    ...     "death", [Number("age", 18, 100)], epsilon=1.0, clients=3, threshold=3, records=3000
+    ... )
+    >>> rng = np.random.default_rng(1)
+    >>> age = rng.uniform(18, 100, 3000)
+    >>> death = rng.random(3000) < 1 / (1 + np.exp(4 - 0.06 * age))
+    >>> fit = model.fit([{"age": age[i::3], "death": death[i::3]} for i in range(3)])
+    >>> abs(fit["age"].value - 0.06) < 5 * fit["age"].error, fit.epsilon <= 1.0
+    (True, True)
+    """
+
+    classes: Sequence[Any] = (0, 1)
+    word: ClassVar[str] = "logistic"
+    goals: ClassVar[tuple[str, ...]] = Model.goals
+    _most: ClassVar[int] = 2
+
+    @cached_property
+    def method(self) -> Method:
+        is_plain = self.design.is_plain
+        return (Newton(self.design, Binomial(), self.messages) if is_plain
+                else Heads(self.design, 1, self.messages))  # fmt: skip
+
+    def means(self, logits: Array) -> Array:
+        one = sigmoid(logits)
+        return np.concatenate((1.0 - one, one), axis=1)
+
+
+@dataclass(frozen=True)
+class Linear(Model):
+    """Linear regression of a number, clipped to public ``bounds``, from one sum.
+
+    >>> model = Linear(
+    ...     "pressure", [Number("age", 18, 100)], bounds=(80, 220), epsilon=1.0, clients=5,
+    ...     threshold=5, records=4000,
+    ... )
+    >>> model.method.messages
+    1
+    """
+
+    bounds: Sequence[float] = ()
+    word: ClassVar[str] = "linear"
+
+    def __post_init__(self) -> None:
+        if len(self.bounds) != 2:
+            raise ValueError(f"bounds must be the lowest and highest outcome, got {self.bounds!r}")
+        if self.messages not in (None, 1):
+            raise ValueError(f"messages of Linear are 1, got {self.messages}")
+        self._set(bounds=(self.scale.lower, self.scale.upper), messages=None)
+        super().__post_init__()
+
+    @property
+    def scale(self) -> Number:
+        """The outcome as a column."""
+        return Number(self.outcome, *self.bounds)
+
+    @property
+    def design(self) -> Design:
+        is_plain = not any(isinstance(one, kinds.Features) for one in self.columns)
+        return Design(tuple(self.columns), is_plain)
+
+    @cached_property
+    def method(self) -> Method:
+        return LeastSquares(self.design, self.scale.half, is_told=self.goal == "inference")
+
+    @property
+    def outcome_keys(self) -> tuple[Key, ...]:
+        return self.scale.keys
+
+    def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
+        found, is_missing = self.scale.fill(values, is_plain=True)
+        return found, ~is_missing
+
+    def means(self, logits: Array) -> Array:
+        return self.scale.lower + self.scale.half * (1.0 + logits[:, 0])
+
+
+@dataclass(frozen=True)
+class Poisson(Model):
+    """Poisson regression of counts up to a public ``most``, with an optional exposure.
+
+    Larger counts count as ``most``, which changes what is estimated if there are many. Means are
+    capped at ``most``/√2. Intervals assume that the variance is the mean. ``exposure`` is a column,
+    such as years under observation, up to ``most_exposure``.
+    """
+
+    most: float = 0.0
+    exposure: str | None = None
+    most_exposure: float = 1.0
+    word: ClassVar[str] = "poisson"
+    goals: ClassVar[tuple[str, ...]] = ("inference",)
+    targets_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("most", 2.0), ("most_exposure", 1e-9)):
+            value = as_annotated(name, "float", getattr(self, name))
+            if not least <= value <= 1e9:
+                raise ValueError(f"{name} must be from {least:g} to 1e9, got {value:g}")
+        super().__post_init__()
+
+    @cached_property
+    def method(self) -> Method:
+        return Newton(self.design, Counts(float(self.most)), self.messages)
+
+    @property
+    def outcome_keys(self) -> tuple[Key, ...]:
+        names = [self.outcome, *([] if self.exposure is None else [self.exposure])]
+        return tuple((name, "numbers") for name in names)
+
+    def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
+        counts, *times = (values[key] for key in self.outcome_keys)
+        shares = times[0] / self.most_exposure if times else np.ones(len(counts))
+        found = np.c_[np.minimum(counts, self.most), np.minimum(shares, 1.0)]
+        return found, (counts >= 0.0) & (shares > 0.0)
+
+    def means(self, logits: Array) -> Array:
+        """Counts in one unit of exposure."""
+        found: Array = np.exp(np.clip(logits[:, 0], -30.0, 30.0)) / self.most_exposure
+        return found
+
+
+MODELS: dict[str, type[Model]] = {one.word: one for one in (Logistic, Softmax, Linear, Poisson)}
+
+
+def model_from_spec(spec: str) -> Model:
+    """The model of another end's ``spec``; ``ValueError`` if it is none."""
+    try:
+        terms = json.loads(spec)
+        kind, given = MODELS[terms.pop("model")], map(kinds.column_from, terms.pop("columns"))
+        return kind(terms.pop("outcome"), tuple(given), **terms)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"spec is not one of a model: {error}") from error

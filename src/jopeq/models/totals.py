@@ -1,0 +1,119 @@
+"""Exact totals of products: rows and errors become integers, and one matrix product adds them up.
+
+A row x of length at most 1 becomes integers of 15 bits, an error of length at most 1 integers of
+16. Float64 holds products of both, and sums of fewer than 2²² of them, exactly: no order of adding
+and no number of threads can change a bit. All totals are in units of 2⁻³¹, as ``ClippedTotal`` has
+them, and every record moves one by a vector of norm at most 1, which is checked in integers: a
+record that fails counts as zeros (docs/guarantees.md, section "models").
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.random.portable import squares
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+CHUNK = 1024  # records in one matrix product
+MOST_RECORDS = (1 << 22) - 1  # of one hospital: Σ|products| ≤ 2⁵²
+ROW_SCALE = float((1 << 15) - 64)  # so that rounding leaves no row longer than 2¹⁵
+ERROR_SCALE = float((1 << 16) - 256)
+_ROW, _ERROR = 1 << 15, 1 << 16
+_UNIT = 1 << 31
+_ROOT, _ROOT_SHIFT = 1448, 9  # 1448/2⁹ is just below 2√2
+_WEIGHT_BITS = 37  # of the norm of integer weights: with rows of 15 bits below 2⁵³
+
+
+def packed_size(size: int) -> int:
+    """Entries of the upper triangle of a symmetric matrix."""
+    return size * (size + 1) // 2
+
+
+def to_integers(values: Array, scale: float, most: int) -> Array:
+    """Whole numbers of every row; zeros where the row's squares add up to more than ``most``."""
+    found = np.rint(values * scale)
+    found[~(squares(found) <= most)] = 0.0
+    return found
+
+
+def row_integers(rows: Array) -> Array:
+    """15 bits of every entry, such that x xᵀ, packed, has a norm of at most 2³¹ units."""
+    return to_integers(rows, ROW_SCALE, (1 << 30) - _margin(rows.shape[1]))
+
+
+def error_integers(errors: Array) -> Array:
+    """16 bits of every entry, of length at most 2¹⁶."""
+    return to_integers(errors, ERROR_SCALE, 1 << 32)
+
+
+class Products:
+    """Σ x ⊗ e of integer rows and errors, chunk by chunk, in units of 2⁻³¹."""
+
+    def __init__(self, size: int, errors: int) -> None:
+        self.values: Integers = np.zeros((size, errors), dtype=np.int64)
+
+    def add(self, rows: Array, errors: Array) -> None:
+        """Add some integer rows and their integer errors, (m, errors)."""
+        self.values += (rows.T @ errors).astype(np.int64)
+
+
+def weigh(rows: Array, errors: Array, weights: Array) -> tuple[Array, Array]:
+    """(rows, √w·rows) in integers, such that (x·e, w·x xᵀ packed) has a norm of at most 2³¹ units.
+
+    Rows are integers, errors integers (m, 1), weights from 0 to 1. What does not fit is zeros.
+    """
+    roots = np.rint(rows * np.sqrt(weights)[:, None])
+    lengths, slopes = squares(rows), squares(errors)
+    curves = 2.0 * squares(roots) + _margin(rows.shape[1])  # all three are whole, below 2⁵³
+    fits = (curves <= _UNIT) & (slopes <= 1 << 32) & (lengths <= 1 << 30)
+    length, slope, curve = (
+        np.where(fits, one, 0.0).astype(np.int64) for one in (lengths, slopes, curves)
+    )
+    fits &= length * slope <= _UNIT**2 - curve**2  # of integers up to 2⁶²
+    return np.where(fits[:, None], rows, 0.0), np.where(fits[:, None], roots, 0.0)
+
+
+def pack(gram: Integers) -> Integers:
+    """The upper triangle by rows: the diagonal twice, the rest times 1448/512, rounded down.
+
+    So the packed x xᵀ has a norm of at most 2‖x‖², and one unit for every entry that is rounded.
+    """
+    rows = [(gram[index, index:] * _ROOT) >> _ROOT_SHIFT for index in range(len(gram))]
+    for index, row in enumerate(rows):
+        row[0] = 2 * gram[index, index]
+    return np.concatenate(rows)
+
+
+def unpack(values: Array, size: int) -> Array:
+    """The symmetric matrix Σ x xᵀ of a packed total, in the rows' own units."""
+    found, first = np.zeros((size, size)), 0
+    for index in range(size):
+        last = first + size - index
+        found[index, index:] = found[index:, index] = values[first:last]
+        first = last
+    found *= 2.0 * (1 << _ROOT_SHIFT) / _ROOT
+    np.fill_diagonal(found, found.diagonal() * _ROOT / (2 << _ROOT_SHIFT))
+    return found * (_ROW / ROW_SCALE) ** 2
+
+
+def unpack_products(values: Array, size: int) -> Array:
+    """Σ x ⊗ e of a total, (size, errors), in the units of rows and errors."""
+    return values.reshape(size, -1) * ((_ROW / ROW_SCALE) * (_ERROR / ERROR_SCALE))
+
+
+def logits(rows: Array, weights: Array) -> Array:
+    """⟨x, w⟩ of integer rows and every column of weights, (m, columns): exact sums, any order."""
+    largest = float(np.sqrt(squares(weights.T)).max(initial=0.0)) / ROW_SCALE
+    shift = _WEIGHT_BITS - 1 - max(math.frexp(largest)[1], -900)
+    whole = np.rint(np.ldexp(weights / ROW_SCALE, shift))
+    return np.ldexp(rows @ whole, -shift)
+
+
+def _margin(size: int) -> int:
+    """What rounding every entry of a packed product down may add to a norm, rounded up."""
+    return math.isqrt(packed_size(size)) + 1
