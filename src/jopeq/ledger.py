@@ -15,9 +15,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from jopeq.checks import check_count, check_delta, check_number, check_positive
 from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError
 from jopeq.files import atomic, check_own_file
-from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
+from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.sums.client_sum import ClientSum
@@ -99,9 +100,7 @@ class Ledger:
     """
 
     def __init__(self, budget: float, delta: float = 0.0) -> None:
-        check_number("budget", budget)
-        if not 0.0 < budget < math.inf:
-            raise ValueError(f"budget must be a positive finite number, got {budget!r}")
+        check_positive("budget", budget)
         check_delta(delta)
         self._budget, self._delta = float(budget), float(delta)
         self._scheme: str | None = None
