@@ -78,17 +78,14 @@ class Fit(Mapping[str, Coefficient]):
     # Coefficients
 
     @cached_property
-    def _scale(self) -> Array:
-        """A coefficient over its weight: columns and the outcome in their units."""
-        design, scale = self.model.design, getattr(self.model, "scale", None)
-        found = np.full(len(self.weights), scale.half if scale else 1.0) / design.length
-        for one, place in design.places:
-            found[place.start] /= one.half if type(one) is Number else 1.0
-        return found
+    def _report(self) -> Array:
+        """Coefficients of weights: columns and the outcome are in their units."""
+        scale = getattr(self.model, "scale", None)
+        return self.model.design.report * (scale.half if scale else 1.0)
 
     @cached_property
     def _values(self) -> Array:
-        found, scale = self.weights * self._scale[:, None], getattr(self.model, "scale", None)
+        found, scale = self._report @ self.weights, getattr(self.model, "scale", None)
         found[0] += scale.lower + scale.half if scale else 0.0
         found[0] -= math.log(getattr(self.model, "most_exposure", 1.0))
         return found
@@ -98,12 +95,14 @@ class Fit(Mapping[str, Coefficient]):
         """Every coefficient by name; of several classes, by class and name."""
         found, errors = {}, [None] * len(self.weights)
         if self.covariance is not None:
-            errors = (np.sqrt(np.diag(self.covariance)) * self._scale).tolist()
+            spread = self._report @ self.covariance @ self._report.T
+            errors = np.sqrt(spread.diagonal()).tolist()
         for output, values in enumerate(self._values.T.tolist()):
             label = "" if self.weights.shape[1] == 1 else f"{self.classes_[output]}: "
             names = [label + name for name in self.model.design.names]
             for name, value, error, why in zip(names, values, errors, self.hidden, strict=True):
-                found[name] = Coefficient(name, *((None, None) if why else (value, error)), why)
+                told = (None, None) if why else (value, error)
+                found[name] = Coefficient(name, told[0], told[1], why)
         return found
 
     def __getitem__(self, name: str) -> Coefficient:
@@ -209,7 +208,7 @@ class Fit(Mapping[str, Coefficient]):
         if rest:
             _draw_forest(panels.pop(0), rest, _RATIOS.get(self.model.word, ""))
         for panel, (column, bins) in zip(panels, shapes, strict=True):
-            _draw_shape(panel, column, bins, column.reference(is_plain=design.is_plain))
+            _draw_shape(panel, column, bins, is_plain=design.is_plain)
         return figure
 
     # Elsewhere
@@ -325,13 +324,12 @@ def _draw_forest(panel: Any, told: list[Coefficient], ratio: str) -> None:
     panel.set(xlabel=ratio or "coefficient", xscale="log" if ratio else "linear")
 
 
-def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient], reference: int | None) -> None:
-    if reference is not None:
-        bins.insert(reference, Coefficient("", 0.0, 0.0))
+def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient], *, is_plain: bool) -> None:
+    if is_plain:
+        bins.insert(column.reference, Coefficient("", 0.0, 0.0))
     told = [(math.nan if one.hidden else one.value, one.error or 0.0) for one in bins]
     values, errors = np.array(told[: column.count], dtype=np.float64).T
-    edges = np.linspace(column.lower, column.upper, column.count + 1)
     low, high = values - _Z95 * errors, values + _Z95 * errors
-    panel.stairs(values, edges, color=_LINE, baseline=None)
-    panel.stairs(high, edges, baseline=low, fill=True, color=_BAND, alpha=0.4)
+    panel.stairs(values, column.edges, color=_LINE, baseline=None)
+    panel.stairs(high, column.edges, baseline=low, fill=True, color=_BAND, alpha=0.4)
     panel.set(xlabel=column.column, ylabel="effect")
