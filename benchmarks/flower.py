@@ -1,6 +1,6 @@
 """What the server of a Flower round costs: ``python benchmarks/flower.py`` prints Markdown tables.
 
-One round's replies are aggregated, by FedAvg alone from float32 arrays and by ``JoPEQStrategy``
+One round's replies are aggregated, by FedAvg alone from float32 arrays and by ``PayloadStrategy``
 from payloads, each in a process of its own. CPU seconds are of all threads; the peak memory is the
 process's, its replies included.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from timing import load, machine
 
 _TENSORS = 10
-WAYS = ("FedAvg", "JoPEQStrategy(FedAvg)", "FedMedian", "JoPEQStrategy(FedMedian)")
+WAYS = ("FedAvg", "PayloadStrategy(FedAvg)", "FedMedian", "PayloadStrategy(FedMedian)")
 CLIENTS = ("off", "auto", "on")
 
 
@@ -32,16 +32,16 @@ def _replies(way: str, clients: int, entries: int) -> tuple[Any, list[Any]]:
     from flwr.supercore.task_identity import TaskIdentity
 
     import jopeq
-    from jopeq.flower import JoPEQStrategy
+    from jopeq.flower import PayloadStrategy
     from jopeq.flower.arrays import to_record
 
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    name = way.removeprefix("JoPEQStrategy(").removesuffix(")")
+    name = way.removeprefix("PayloadStrategy(").removesuffix(")")
     options = {"fraction_evaluate": 0.0, "min_train_nodes": clients, "min_available_nodes": clients}
     strategy = getattr(flower, name)(**options)
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
     if name != way:
-        strategy = JoPEQStrategy(strategy, scheme)
+        strategy = PayloadStrategy(strategy, scheme)
     shape = entries // _TENSORS
     zeros = {f"w{i}": Array(np.zeros(shape, np.float32)) for i in range(_TENSORS)}
 
@@ -125,7 +125,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     rows = _alone(WAYS if given.median else WAYS[:2], size, given.repeats)
     for way, row in rows.items():
-        plain = rows[way.removeprefix("JoPEQStrategy(").removesuffix(")")]
+        plain = rows[way.removeprefix("PayloadStrategy(").removesuffix(")")]
         cpu, peak = (row[key] / plain[key] for key in ("cpu", "peak"))
         times = f"{row['cpu']:.2f} | {cpu:.2f} × | {row['wall']:.2f}"
         print(f"| {way} | {times} | {row['peak']:.0f} | {peak:.0%} |")

@@ -64,13 +64,13 @@ def scheme_of(records: int, clip: float) -> jopeq.RecordSum:
     return jopeq.RecordSum(
         epsilon=1.0,
         clip=clip,
-        records=records,
+        load=records,
         sampling=1.0,
         rounds=ROUNDS + SPARE,
         clients=HOSPITALS,
         threshold=5,
         largest_mean=0.3,
-        most_records=records // HOSPITALS,
+        most_load=records // HOSPITALS,
     )
 
 
@@ -171,7 +171,7 @@ def records(context):
 
 
 example = torch.zeros(WIDTH), torch.tensor(0)
-client = record_client(scheme, model=net, loss=cross_entropy, records=records, example=example)
+client = record_client(scheme, model=net, loss=cross_entropy, load=records, example=example)
 server = ServerApp()
 
 
@@ -186,7 +186,7 @@ def main(grid, context):
         trusted=folder / "trusted",
         min_available_nodes=HOSPITALS - 1,
         checkpoint=folder / "run.pt",
-        table=folder / "rounds.csv",
+        csv=folder / "rounds.csv",
     )
     inputs, labels = samples(folder / "test.npz")
 

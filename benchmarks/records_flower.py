@@ -79,7 +79,7 @@ def train(msg, context):
 if IS_PRIVATE:
     example = torch.zeros(WIDTH), torch.tensor(0)
     client = record_client(
-        scheme, model=net, loss=cross_entropy, records=records, example=example
+        scheme, model=net, loss=cross_entropy, load=records, example=example
     )
 server = ServerApp()
 

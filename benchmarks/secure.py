@@ -40,7 +40,8 @@ from jopeq.circle.crypto import CONFIRMATION_BYTES
 from jopeq.circle.masks import add_mask, zeros
 from jopeq.circle.messages import Kind
 from jopeq.random.streams import PrivateStream, SharedStream
-from jopeq.wire.entries import Entries
+from jopeq.sums.clipped_total import UNITS
+from jopeq.sums.shares import rotate
 from timing import best_seconds, cores, load, machine
 
 BITS = 8
@@ -83,21 +84,19 @@ def masks(entries: int) -> dict[str, float]:
 def encoding(entries: int, key_stream: float) -> None:
     """Print entries a second of the encoder, its halves, and the key stream that it needs."""
     update = (np.random.default_rng(0).standard_normal(entries) * 1e-3).astype(np.float32)
-    scheme = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=100, threshold=100, bits=BITS, kept=1.0)
+    scheme = jopeq.ClientSum(
+        epsilon=4.0, clip=1.0, clients=100, threshold=100, bits=BITS, largest_mean=0.3
+    )
     seed, plan, noise = bytes(32), scheme.plan(entries), PrivateStream.reproducible(bytes(32))
-    shared = SharedStream(seed)
-    share = scheme.recipe(plan, shared)
+    shared, total = SharedStream(seed), scheme.total(update)
     kernels.use("on")
     kernels.load()
-    turned = kernels.rotate_entries(share, Entries.of_update(update), shared)
+    turned = rotate(total.values, plan.bound / UNITS, shared)
     stages: dict[str, Callable[[], Any]] = {
         "encode": lambda: scheme.encode(update, seed=seed),
-        "scaling and rotation": lambda: kernels.rotate_entries(
-            share, Entries.of_update(update), shared
-        ),
-        "rounding and draws": lambda: kernels.draw_share(
-            turned, plan.law, plan.bound, plan.bits, noise
-        ),
+        "clipping": lambda: scheme.total(update),
+        "rotation": lambda: rotate(total.values, plan.bound / UNITS, shared),
+        "rounding and draws": lambda: kernels.draw_share(turned, plan.law, plan.bits, noise),
     }
     print(f"| {entries:,} entries, {BITS} bits, M entries/s | 1 thread | {cores()} threads |")
     print("|---|---|---|")
@@ -121,7 +120,7 @@ def ours(clients: int, entries: int) -> dict[str, Any]:
     """
     threshold = -(-2 * clients // 3)
     terms = Terms(spec="benchmark", bits=BITS, length=entries, clients=clients, threshold=threshold)
-    trust = {"is_server_trusted": True}  # the cost of signatures is not measured
+    trust = {"unsigned": True}  # the cost of signatures is not measured
     server, clock = Server(terms, **trust), Clock()
     everyone = {number: Client(terms, number, **trust) for number in range(clients)}
     first = everyone[0]

@@ -24,7 +24,7 @@ TRAININGS = {
     "fig3": mnist.fig3_jobs,
     "table2": cifar.jobs,
 }
-ATTACKS = ("fig4", "fig5", "fig6", "repository")
+ATTACKS = ("fig4", "fig5", "fine", "fig6", "repository")
 WRITTEN = ("theory", "pages")  # nothing is trained for them
 
 
@@ -32,19 +32,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what is missing in the results, draw the figures and write the page."""
     given = _parser().parse_args(arguments)
     try:
-        name = "theory" if given.name == "theory" else "results"
-        page = _writable(given.page or Path("docs", f"{name}.md"))
+        page = _writable(given.page)
         if given.name in TRAININGS:
             _train(given)
         elif given.name in ATTACKS:
             _attack(given)
         if given.name in WRITTEN:
-            theory.run(given.results, page.with_name("theory.md"))
-        if given.name != "theory":
-            left_out = results.run(given.results, page)
-            print(f"wrote {page}")
-            if left_out:
-                print(f"left out, since runs are missing: {', '.join(left_out)}")
+            theory.compute(given.results / theory.FILE)
+        left_out = results.run(given.results, page)
+        print(f"wrote {page}")
+        if left_out:
+            print(f"left out, since runs are missing: {', '.join(left_out)}")
     except (JoPEQError, ValueError, RuntimeError, OSError) as error:
         print(f"python -m paper {given.name}: {error}", file=sys.stderr)
         return 2
@@ -59,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, allow_abbrev=False)
         add = command.add_argument
         add("--results", type=Path, default=Path("results"), help="where runs are kept")
-        add("--page", type=Path, help="the page, by default in docs; figures lie beside it")
+        add("--page", type=Path, default=Path("docs/paper.md"), help="figures lie next to it")
         if name not in WRITTEN:
             add("--data-dir", type=Path, help="where the data files are")
             add("--device", help="cpu or cuda; trainings on a GPU multiply in TF32")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+import numpy as np
 import pandas as pd
 
 from jopeq.analysis.exact import exact_epsilon
@@ -106,3 +107,12 @@ def fig5_curves(attacks: pd.DataFrame) -> pd.DataFrame:
     """The attacks of Figure 5 with their curve and ε."""
     split = attacks.label.str.extract(r"(?P<curve>.+), ε=(?P<epsilon>[\d.e+]+)")
     return attacks.join(split.astype({"epsilon": float}))
+
+
+def fine(attacks: pd.DataFrame) -> pd.DataFrame:
+    """MSE by curve and ε: ours, and of bytes that wrap round, as texts."""
+    curves = fig5_curves(attacks)
+    both = zip(curves.mean_mse, curves.mse_of_bytes.map(np.mean), strict=True)
+    curves["cell"] = [f"{number(ours, 3)} / {number(theirs, 3)}" for ours, theirs in both]
+    shown = curves.pivot(index="curve", columns="epsilon", values="cell")
+    return shown.rename(columns=lambda epsilon: f"ε = {short(epsilon)}").reset_index()

@@ -18,6 +18,7 @@ import pandas as pd
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq_lab.training.config import TrainConfig
+from paper.authors import theirs
 from paper.kept_runs import Job
 from paper.words import code, decibels, epsilon_up, number, percents, plain
 
@@ -32,20 +33,13 @@ LONG_ROWS = ("none", "jopeq", "response")
 COLUMNS = ((2.0, 2.0), (2.0, 3.0), (1.0, 3.0))  # (R, ε)
 PUBLISHED = {2.0: (0.5, 4.0), 3.0: (0.2, 4.0)}  # ε: the authors' (s², ν)
 
-# The paper's Table II by column: test accuracy in percent, and SNR in dB as 20·log10
+# The paper's Table II by column: test accuracy in percent, and SNR in dB as 20·log10 (None: ∞)
 PAPER = {
-    "none": ((73, math.inf), (73, math.inf), (73, math.inf)),
-    "sdq": ((72, 3.53), (72, 3.53), (72, -5.34)),
-    "t": ((67, -23.51), (70, -15.55), (70, -15.55)),
-    "t+sdq": ((67, -21.81), (70, -15.46), (68, -17.10)),
-    "jopeq": ((68, -21.29), (71, -14.49), (70, -14.91)),
+    row: list(zip(one["accuracy"], one["snr_db"], strict=True))
+    for row, one in theirs("paper", "Table II").items()
 }
-# The authors' code run once on the same files at R = 1, ε = 3: rounds, test accuracy, SNR
-AUTHORS_CODE = {
-    "none": (85, 0.699, math.inf),
-    "t+sdq": (75, 0.657, -17.13),
-    "jopeq": (75, 0.656, -14.94),
-}
+AUTHORS_CODE = theirs("code", "Table II")  # run once on the same files at R = 1, ε = 3
+_KEPT = ("rounds", "accuracy", "snr_db")
 _AS_THE_CODE = ", as the code quantizes"
 ROW = ["label", "scheme"]  # what makes runs one row of the table, at any learning rate
 
@@ -244,8 +238,12 @@ def _of_paper(label: str, column: int) -> tuple[str, str]:
     name = label.removesuffix(", published")
     if label in ("none", "sdq") or label != name:
         accuracy, snr = PAPER[name][column]
-        return str(accuracy), number(snr)
+        return str(accuracy), number(_or_infinite(snr))
     return "–", "–"
+
+
+def _or_infinite(snr: float | None) -> float:
+    return math.inf if snr is None else snr
 
 
 def _accuracy(runs: pd.DataFrame) -> str:
@@ -278,16 +276,16 @@ def beside_the_code(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (name, label), coder in schemes.items():
         mine = cells[label, coder.spec, LEARNING_RATE]
-        rounds, theirs, snr = AUTHORS_CODE[name]
+        rounds, accuracy, snr = (AUTHORS_CODE[name][key] for key in _KEPT)
         ours = mine.apply(accuracy_after, axis=1, rounds=rounds)
         rows.append(
             {
                 "label": label,
-                "gap": 100 * (ours.mean() - theirs),
+                "gap": 100 * (ours.mean() - accuracy),
                 "scheme": code(label),
                 "rounds": rounds,
-                f"accuracy: {both}": f"{100 * theirs:.1f} / **{percents(ours)}**",
-                f"SNR dB: {both}": f"{number(snr)} / {_snr(mine)}",
+                f"accuracy: {both}": f"{100 * accuracy:.1f} / **{percents(ours)}**",
+                f"SNR dB: {both}": f"{number(_or_infinite(snr))} / {_snr(mine)}",
             }
         )
     return pd.DataFrame(rows).set_index(["label", "gap"])

@@ -1,4 +1,4 @@
-"""The pictures of docs/results.md, drawn from the kept results."""
+"""The pictures of docs/paper.md, drawn from the kept results."""
 
 from __future__ import annotations
 

@@ -130,8 +130,8 @@ def _draw_accuracies(panel: Any, runs: Sequence[Mapping[str, Any]]) -> None:
             panel.plot([1.0], [ours], "o", markersize=18, mfc="none", mec=colour, mew=2, zorder=4)
     sums = [r["test_accuracy"] for r in runs if (r["method"], r["epsilon"]) == ("sum", 1.0)]
     panel.annotate(
-        f"↓ SecureSum, ε = 1 for the hospital: {100 * statistics.fmean(sums):.0f}%", (0.98, 0.02),
-        xycoords="axes fraction", ha="right", fontsize=10, color=LOOKS["sum"].colour,
+        f"↓ ClientSum, ε = 1 for the hospital: {100 * statistics.fmean(sums):.0f}%", (0.98, 0.02),
+        xycoords="axes fraction", ha="right", fontsize=10, color=LOOKS["clients"].colour,
     )  # fmt: skip
     delta = next(run["delta"] for run in runs if run["method"] == "shares")
     power = str(round(-math.log10(delta))).translate(str.maketrans("456", "⁴⁵⁶"))

@@ -103,8 +103,8 @@ class Job:
         shared |= {"server_lr": self.lr, "validation": self.held}
         private = {"epsilon": self.epsilon, "delta": one.delta, "clip": self.clip}
         if self.method == "sum":
-            scheme = jopeq.SecureSum(
-                **private, clients=10, threshold=10, participations=self.rounds, largest_mean=0.5
+            scheme = jopeq.ClientSum(
+                **private, clients=10, threshold=10, rounds=self.rounds, largest_mean=0.5
             )
             people = {"people": 10, "examples": records // 10, "participations": self.rounds}
             return PeopleConfig(scheme=scheme, rounds=self.rounds, **people, **shared)

@@ -60,7 +60,7 @@ def tables(runs: Sequence[Record]) -> str:
     first = [("rounds, q | bits at ε = 1", *(f"ε = {epsilon:g}" for epsilon in EPSILONS))]
     beside = ("central", "shares", "local", "alone", "sum")
     second = [("no privacy", "trusted server", "**RecordSum**", "each adds all its noise",
-               "one hospital alone", "`SecureSum`, ε for the hospital")]  # fmt: skip
+               "one hospital alone", "`ClientSum`, ε for the hospital")]  # fmt: skip
     third = [(*(f"{count} hospitals" for count in (5, 10, 30, 100)), "ten unequal")]
     for label, what in rows.values():
         one, ours = SETS[label], Job(label, "shares", 1.0, 0)
@@ -102,7 +102,7 @@ def claims(runs: Sequence[Record]) -> dict[str, bool]:
     return {
         "ε is proven for every share": all(run["proven"] <= run["epsilon"] for run in ours),
         "images: within 0.6 points of a trusted server": max(map(abs, near)) < 0.6,
-        "images: no privacy, RecordSum, own noise, alone, SecureSum, in this order": all(
+        "images: no privacy, RecordSum, own noise, alone, ClientSum, in this order": all(
             sorted(order, key=lambda method, x=x: -mean(x, method)) == [*order] for x in labels
         ),
         "images: other numbers and sizes of hospitals move it by at most 0.6": (

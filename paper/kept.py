@@ -1,4 +1,4 @@
-"""All kept results behind docs/results.md, section by section."""
+"""All kept results behind docs/paper.md, section by section."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Results:
     fig4: pd.DataFrame
     repository: pd.DataFrame
     fig5: pd.DataFrame
+    fine: pd.DataFrame
     fig6: pd.DataFrame
     pictures: dict[str, NDArray[np.uint8]]
 
@@ -57,6 +58,7 @@ def read_results(folder: Path) -> Results:
         fig4=attacks_of("fig4", attacks),
         repository=attacks_of("repository", attacks),
         fig5=attacks_of("fig5", attacks),
+        fine=attacks_of("fine", attacks, cells.FEW),
         fig6=attacks_of("fig6", attacks),
         pictures=read_pictures(folder / PICTURES_FILE),
     )
@@ -88,9 +90,9 @@ def runs_of(jobs: Iterable[Job], *files: Path) -> pd.DataFrame:
     return frame_of(run for seeds in found.values() for _, run in sorted(seeds.items()))
 
 
-def attacks_of(name: str, path: Path) -> pd.DataFrame:
+def attacks_of(name: str, path: Path, images: int = cells.IMAGES) -> pd.DataFrame:
     """The kept attacks of a figure, in the order of its cells; empty if one is missing."""
-    found = {one.key: one for one in read_attacks(path) if one.images == cells.IMAGES}
+    found = {one.key: one for one in read_attacks(path) if one.images == images}
     wanted = {cell.key: cell for cell in cells.figure_cells(name)} if found else {}
     if not found or not wanted.keys() <= found.keys():
         return pd.DataFrame()

@@ -25,13 +25,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from dp_accounting import get_epsilon_gaussian
 
 from jopeq.errors import DataError
-from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
 from jopeq_lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
 from jopeq_lab.training.config import PeopleConfig
 from jopeq_lab.training.data import Dataset, load
@@ -151,7 +151,7 @@ class LocalDpMod:
             return Guarantee(epsilon=math.inf, unit="client")
         mu = 2.0 * self.clip / self.sigma * math.sqrt(participations)
         return Guarantee(
-            epsilon=gaussian_epsilon(mu, self.delta),
+            epsilon=get_epsilon_gaussian(1.0 / mu, self.delta),
             nominal=self.epsilon,
             delta=self.delta,
             unit="client",
@@ -181,7 +181,7 @@ def sphere_jobs(folder: Path, draws: int | None) -> Jobs:
         own = settings_of(f"sphere, {population}, ε = {epsilon:g}", folder)
         for name, made, chosen in (
             ("central", Central(**private), settings),
-            ("sum", SecureSum(**private, clients=2, threshold=2, colluding=0), settings),
+            ("sum", ClientSum(**private, clients=2, threshold=2, colluding=0), settings),
             ("LocalDpMod", LocalDpMod(epsilon=epsilon, clip=own.pop("clip")), own),
         ):
             config = PeopleConfig(scheme=made, **given, **chosen)
@@ -209,7 +209,7 @@ def sum_jobs(data: str, folder: Path) -> Jobs:
         is_first = " 6,000" in name
         for epsilon in (tuned,) if tuned == 8.0 else (4.0, 8.0):
             for width in (*BITS, None) if is_first and epsilon == 4.0 else (None,):
-                made = SecureSum(
+                made = ClientSum(
                     epsilon=epsilon, delta=DELTA, clip=clip, clients=2, threshold=2, colluding=0,
                     bits=width, largest_mean=SIGNAL if width == BITS[0] else 1.0,
                 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""docs/results.md: the kept results checked against the claims, drawn, and filled in."""
+"""docs/paper.md: the kept results checked against the claims, drawn, and filled in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from jopeq.errors import DataError
 from jopeq.files import atomic
-from paper import attack_tables, attacks, cells, cifar, claims, figures, mnist, snr
+from paper import attack_tables, attacks, cells, cifar, claims, figures, mnist, snr, theory
 from paper.kept import SECTIONS, Results, read_results
 from paper.pages import environment
 
@@ -19,15 +19,18 @@ def run(folder: Path, page: Path) -> list[str]:
 
     Nothing is written unless every claim of the page holds.
     """
-    results = read_results(folder)
-    if not results.sections:
+    results, (theorems, pictures) = read_results(folder), theory.section(folder)
+    if not (results.sections or theorems):
         raise DataError(f"{folder} holds no whole table or figure: name the folder of the runs")
     claims.check(results)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    draw(results, page.parent / "figures")
+    figures_folder = page.parent / "figures"
+    draw(results, figures_folder)
+    for name, content in pictures.items():
+        (figures_folder / name).write_bytes(content)
     with atomic(page) as file:
-        file.write(results_page(results).encode())
-    return [name for name in SECTIONS if name not in results.sections]
+        file.write(paper_page(results, theorems).encode())
+    left_out = [name for name in SECTIONS if name not in results.sections]
+    return left_out if theorems else [*left_out, "theory"]
 
 
 def draw(results: Results, folder: Path) -> None:
@@ -42,14 +45,15 @@ def draw(results: Results, folder: Path) -> None:
             figures.save_fig6(results.fig6, results.pictures, method, path)
 
 
-def results_page(results: Results) -> str:
+def paper_page(results: Results, theorems: str) -> str:
     """The text of the page, of the sections that can be shown."""
     modules = (mnist, cifar, snr, cells, attacks, attack_tables)
     return (
         environment()
-        .get_template("results.md.j2")
+        .get_template("paper.md.j2")
         .render(
             results=results,
+            theorems=theorems,
             attacked=pd.concat([results.fig6, results.fig4, results.fig5]),
             recovered=partial(attack_tables.recovered, results.fig6),
             torch=_torch,

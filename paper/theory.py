@@ -1,6 +1,6 @@
-"""docs/theory.md: the numbers that are missing are computed, the page is rendered from all.
+"""The theorems' part of docs/paper.md: what is missing is computed, the text rendered from all.
 
-``results/theory.json`` holds the numbers, one part a theorem; page and figures follow from it.
+``results/theory.json`` holds the numbers, one part a theorem; text and figures follow from it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from paper.theorems.aggregation import aggregation_part
 from paper.theorems.convergence import TAIL, convergence_part, weights
 from paper.theorems.dither import dither_part
 from paper.theorems.figures import SIGMAS, drawn
+from paper.theorems.mechanisms import mechanisms_part
 from paper.theorems.noise_share import noise_share_part
 from paper.theorems.setting import Effort
 from paper.theorems.total_error import resolution, total_error_part
@@ -34,26 +35,25 @@ PARTS: Mapping[str, Callable[[Effort], dict[str, Any]]] = {
     "noise_share": noise_share_part,
     "aggregation": aggregation_part,
     "convergence": convergence_part,
+    "mechanisms": mechanisms_part,
 }
 DIGITS = 6
+FILE = "theory.json"
 
 
-def run(results: Path, page: Path) -> None:
-    """Compute what ``results/theory.json`` lacks; then write the page and, beside it, its figures.
+def section(results: Path) -> tuple[str, dict[Path, bytes]]:
+    """The text and its figures; nothing where ``results`` has no numbers of the theorems.
 
-    Nothing is written unless every claim of the page holds and every figure can be drawn.
+    Raises unless every claim of the text holds and every figure can be drawn.
     """
+    if not (results / FILE).exists():
+        return "", {}
     try:
-        parts = compute(results / "theory.json")
-        text, figures = theory_page(parts), drawn(parts)
+        parts = read_theory(results / FILE)
+        return theory_text(parts), drawn(parts)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        reason = f"theory.json is not as it was kept ({type(error).__name__}: {error})"
+        reason = f"{FILE} is not as it was kept ({type(error).__name__}: {error})"
         raise DataError(f"{reason}: delete it and run `python -m paper theory`") from error
-    folder = page.parent / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in figures.items():
-        (folder / name).write_bytes(content)
-    page.write_text(text, encoding="utf-8")
 
 
 def compute(path: Path, effort: Effort | None = None) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def read_theory(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def theory_page(parts: Parts) -> str:
-    """The text of the page; raises if the numbers do not support a sentence of it."""
+def theory_text(parts: Parts) -> str:
+    """The text; raises if the numbers do not support a sentence of it."""
     claims.check(parts)
     rows, start = parts["convergence"]["rows"], parts["convergence"]["from_optimum"]
     ends = {(r["problem"], r["split"], r["scheme"]): r["losses"][-1] for r in rows}

@@ -44,8 +44,8 @@ def pytest_addoption(parser):
 # What ``make quick`` runs, below this folder: rooms, and files of other rooms.
 QUICK = (
     *("channel", "entries", "lattice", "noise", "privacy", "random", "schemes", "wire"),
-    *("analysis/test_exact.py", "cli/test_options.py", "flower/test_settings.py"),
-    *("secure/test_parts.py", "sphere/test_round.py", "test_errors.py", "test_house.py"),
+    *("analysis/test_exact.py", "cli/test_options.py", "flower/test_node.py"),
+    *("circle/test_parts.py", "sphere/test_round.py", "test_errors.py", "test_house.py"),
     "test_ledger.py",
 )
 

@@ -81,7 +81,7 @@ def test_the_sdist_can_be_tested_and_documented(dist):
         *("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "constraints.txt", "mkdocs.yml"),
         *("tests/conftest.py", "docs/index.md", "examples/compress_an_update.py"),
         *("results/table1.jsonl", "tools/try_wheel.py", "src/jopeq/__init__.py"),
-        *("paper/__main__.py", "paper/pages/results.md.j2", "lab/pyproject.toml"),
+        *("paper/__main__.py", "paper/pages/paper.md.j2", "lab/pyproject.toml"),
     ):
         assert needed in names
 

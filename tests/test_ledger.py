@@ -337,7 +337,7 @@ def test_a_ledger_of_a_client_counts_the_rounds_of_its_sums():
             spent.charge(given, 10)  # no round left; none affordable; other terms on top
 
 
-SUMMED = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=5, threshold=3, rounds=2)
+SUMMED = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=6, threshold=5, rounds=2)
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,10 @@ def tables(
             "sampling": [0 if isinstance(cell, str) else cell[2] for cell in recorded],
         },
         "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
-        "sum": {"by": list(names), **_columns(summed)},
+        "clients": {"by": list(names), **_columns(summed)},
         "protocol": {
             "records": _protocol(stops["clients"], "records"),
-            "sum": _protocol(cohorts, "sum"),
+            "clients": _protocol(cohorts, "clients"),
         },
         "entry": {
             name: {key: [cell[key] for cell in cells] for key in cells[0]}

@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from griffe import Docstring, DocstringParameter, DocstringSectionKind
+from jopeq.sums.secure_sum import SecureSum
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -18,8 +19,8 @@ import jopeq
 from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 from jopeq_lab.explorer import page
 
 # another value than the default of each common parameter
@@ -74,7 +75,7 @@ def parameters_page() -> Iterator[str]:
     )
     yield "## Common parameters"
     yield _table(Scheme, _documented(Scheme))
-    sums = ((kind.name, kind) for kind in (SecureSum, RecordSum))
+    sums = ((kind.name, kind) for kind in (ClientSum, RecordSum))
     for name, kind in (*SCHEMES.items(), *sums):
         found = _documented(kind)
         own = [one for one in found if common.get(one.name) != one.description]

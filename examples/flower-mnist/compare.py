@@ -1,4 +1,4 @@
-"""JoPEQMod and Flower's LocalDpMod on the same app, in one process: ``python compare.py``.
+"""PayloadMod and Flower's LocalDpMod on the same app, in one process: ``python compare.py``.
 
 Both run the example's training; only the mod and the strategy differ. Prints the tables of
 docs/flower.md as Markdown.
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from dp_accounting import get_epsilon_gaussian
 from flower_mnist import client_app, task
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -25,8 +26,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from flwr.supercore.task_identity import TaskIdentity
 
 import jopeq
-from jopeq.flower import JoPEQMod, JoPEQStrategy
-from jopeq.privacy.accounting import gaussian_epsilon
+from jopeq.flower import PayloadMod, PayloadStrategy
 from jopeq.privacy.guarantee import digits_up
 
 CONFIG = {"local-steps": 100, "batch-size": 16, "learning-rate": 0.1, "momentum": 0.5}
@@ -45,7 +45,7 @@ class Way:
 
 def with_jopeq(scheme: jopeq.Scheme) -> tuple[list[Any], Callable[[Strategy], Strategy]]:
     """Both ends with one scheme."""
-    return [JoPEQMod(scheme)], lambda inner: JoPEQStrategy(inner, scheme)
+    return [PayloadMod(scheme)], lambda inner: PayloadStrategy(inner, scheme)
 
 
 def ways(parameters: int, rounds: int) -> Iterator[Way]:
@@ -54,7 +54,7 @@ def ways(parameters: int, rounds: int) -> Iterator[Way]:
     for epsilon in (4.0, 100.0):
         sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon  # LocalDpMod's, for norm 1
         # any two updates of norm at most 1 are up to 2 apart
-        exact = gaussian_epsilon(2.0 / sigma, DELTA)
+        exact = get_epsilon_gaussian(sigma / 2.0, DELTA)
         yield Way(
             f"LocalDpMod, clipping_norm=1, sensitivity=1, epsilon={epsilon:g}",
             [LocalDpMod(1.0, 1.0, epsilon, DELTA)],
@@ -75,7 +75,7 @@ def ways(parameters: int, rounds: int) -> Iterator[Way]:
         if math.isinf(total):
             told = "none"
         shown = ", ".join(f"{key}={value}" for key, value in options.items())
-        yield Way(f"JoPEQMod, `{name}`, {shown}", *with_jopeq(scheme), told)
+        yield Way(f"PayloadMod, `{name}`, {shown}", *with_jopeq(scheme), told)
 
 
 def federation(way: Way, clients: int, rounds: int, seed: int) -> tuple[float, float]:
@@ -192,10 +192,10 @@ def main() -> None:
         say(f"| {way.name} | {shown} | {np.mean(sizes):,.0f} | {way.epsilon} |")
 
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
-    say("\n| the reply holds | LocalDpMod | JoPEQMod |\n|---|---|---|")
+    say("\n| the reply holds | LocalDpMod | PayloadMod |\n|---|---|---|")
     for name, before, after in cases():
         flowers = outcome(LocalDpMod(1.0, 1.0, 4.0, DELTA), before, after)
-        say(f"| {name} | {flowers} | {outcome(JoPEQMod(scheme), before, after)} |")
+        say(f"| {name} | {flowers} | {outcome(PayloadMod(scheme), before, after)} |")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from jopeq_lab.pictures.colours import look_of
 entries = 7850
 per_entry = jopeq.Response(epsilon=4.0, rate=2.0, clip=0.03)
 per_update = jopeq.Sphere(epsilon=4.0, clip=1.0)
-per_client = jopeq.SecureSum(
-    epsilon=4.0, clip=1.0, clients=100, threshold=80, participations=20
+per_client = jopeq.ClientSum(
+    epsilon=4.0, clip=1.0, clients=100, threshold=80, rounds=20
 )
 for scheme in (per_entry, per_update, per_client):
     print(f"{scheme.name}: {scheme.guarantee}")
@@ -29,7 +29,7 @@ for scheme in (per_entry, per_update, per_client):
 composed = {
     "response": per_entry.guarantee.for_client(entries, rounds=20),
     "sphere": per_update.guarantee.for_client(entries, rounds=20),
-    "sum": per_client.guarantee,
+    "clients": per_client.guarantee,
 }
 for name, guarantee in composed.items():
     print(f"{name:<9} ε = {guarantee.epsilon:>7,.0f} per {guarantee.unit}")
@@ -38,9 +38,9 @@ for name, guarantee in composed.items():
 # The unbiased per-entry schemes whose ε holds, for ten clients: bits, and the
 # error of the mean beside the energy of the update. Above 1, sending nothing is
 # better.
-rows = plan(4.0, 2.0, dimension=entries, clients=10)
+rows = plan(4.0, rate=2.0, dimension=entries, clients=10)
 for row in sorted(rows, key=lambda row: row.error):
-    if row.per_sample <= 4.0 and row.bias == 0.0:
+    if row.unit == "sample" and row.per_sample <= 4.0 and row.bias == 0.0:
         bits = f"{row.bits_per_entry:5.2f} bits"
         print(f"{row.scheme.name:<13} {bits}   error {row.error:8.3f}")
 
@@ -54,15 +54,18 @@ for epsilon, style in ((1.0, ":"), (4.0, "--"), (8.0, "-")):
     one = jopeq.Sphere(epsilon=epsilon, clip=1.0).expected_error(entries)
     colour, label = (
         look_of("sphere").colour,
-        f"sphere, ε = {epsilon:g} a report",
+        f"sphere, ε = {epsilon:g}",
     )
     axes.loglog(people, one / people, style, color=colour, label=label)
     sums = [
-        jopeq.SecureSum(epsilon=epsilon, clip=1.0, clients=n, threshold=n)
+        jopeq.ClientSum(epsilon=epsilon, clip=1.0, clients=n, threshold=n)
         for n in cohorts
     ]
     errors = [scheme.expected_error(entries) for scheme in sums]
-    colour, label = look_of("sum").colour, f"sum, ε = {epsilon:g} a client"
+    colour, label = (
+        look_of("clients").colour,
+        f"clients, ε = {epsilon:g}",
+    )
     axes.loglog(cohorts, errors, style, color=colour, label=label)
 axes.axhline(1.0, color="black", lw=0.5)
 axes.text(1.1e6, 1.0, "as large as\nthe signal", va="center")

@@ -24,7 +24,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
 import jopeq
-from jopeq.flower import JoPEQSumMod, JoPEQSumStrategy
+from jopeq.flower import SumMod, SumStrategy
 from jopeq_lab.pictures.colours import look_of
 from jopeq_lab.training.data import load
 from jopeq_lab.training.partition import partition
@@ -87,11 +87,20 @@ class LocalGrid:
     def get_node_ids(self):
         return list(self.contexts)
 
+    def answer(self, message):
+        return self.app(message, self.contexts[message.metadata.dst_node_id])
+
     def send_and_receive(self, messages, *, timeout=None):
-        return [
-            self.app(message, self.contexts[message.metadata.dst_node_id])
-            for message in messages
-        ]
+        return [self.answer(message) for message in messages]
+
+    def push_messages(self, messages):
+        self.replies = {str(n): self.answer(m) for n, m in enumerate(messages)}
+        for number, reply in self.replies.items():
+            vars(reply.metadata)["_reply_to_message_id"] = number
+        return list(self.replies)
+
+    def pull_messages(self, numbers):
+        return [self.replies.pop(number) for number in numbers]
 
 
 def run(strategy, app, rounds):
@@ -115,12 +124,12 @@ print(f"FedAvg: {plain[-1]:.1f}% after {len(plain) - 1} rounds")
 # %% With two lines
 # The mod goes to the client, the wrapper to the server. Both get the same
 # scheme; a hospital refuses a server that has another one.
-scheme = jopeq.SecureSum(
-    epsilon=8.0, clip=2.0, clients=30, threshold=25, participations=6
+scheme = jopeq.ClientSum(
+    epsilon=8.0, clip=2.0, clients=30, threshold=25, rounds=6
 )
-app = ClientApp(mods=[JoPEQSumMod(scheme)])
+app = ClientApp(mods=[SumMod(scheme, unsigned=True)])  # no keys: a simulation
 app.train()(train)
-strategy = JoPEQSumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
+strategy = SumStrategy(FedAvg(fraction_evaluate=0.0), scheme, unsigned=True)
 
 private = run(strategy, app, rounds=6)
 print(f"the same, private: {private[-1]:.1f}%")
@@ -130,7 +139,7 @@ print(scheme.guarantee)
 figure, axes = plt.subplots(figsize=(6, 3.5))
 for label, name, history in (
     ("FedAvg", "none", plain),
-    ("FedAvg, secure sum, ε = 8 for the hospital", "sum", private),
+    ("FedAvg, secure sum, ε = 8 for the hospital", "clients", private),
 ):
     look = look_of(name)
     axes.plot(history, look.marker + "-", color=look.colour, label=label)
@@ -140,19 +149,19 @@ axes.spines[["top", "right"]].set_visible(False)
 figure.savefig("accuracy.svg", bbox_inches="tight")
 
 # %% What the server was told
-# The strategy reports each round: what it received, and the ε of each hospital,
-# here of all its rounds together.
+# The strategy reports each round: what it received, and the ε that each
+# hospital has spent so far.
 for report in strategy.reports:
     size, epsilon = report.bytes_up[2], report.epsilon[2]
     print(
         f"round {report.server_round}: {len(report.bytes_up)} hospitals, "
-        f"{size:,} bytes from each, ε = {epsilon:g}"
+        f"{size:,} bytes from each, ε = {epsilon:.3g}"
     )
 
 # %% A hospital keeps its budget
 # ε = 8 was for six rounds. Every hospital has a ledger, a file that outlives
-# runs and restarts. All of them refuse the seventh round, whoever asks, and the
-# run ends with the model that it began with.
-again = JoPEQSumStrategy(FedAvg(fraction_evaluate=0.0), scheme)
+# runs and restarts. All of them refuse the seventh round, whoever asks, before
+# anybody has computed anything, and the run ends with the model it began with.
+again = SumStrategy(FedAvg(fraction_evaluate=0.0), scheme, unsigned=True)
 run(again, app, rounds=1)
 print(again.reports[-1].failed[0])

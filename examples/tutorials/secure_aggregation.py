@@ -21,12 +21,12 @@ from jopeq_lab.pictures.colours import look_of
 rng = np.random.default_rng(0)
 signal = np.sin(np.linspace(0, 4 * np.pi, 200)) / 12
 updates = signal + rng.normal(0, 0.02, (20, 200))
-scheme = jopeq.SecureSum(
+scheme = jopeq.ClientSum(
     epsilon=8.0, delta=1e-5, clip=1.0, clients=20, threshold=15
 )
 plan = scheme.plan(200)
 print(scheme.guarantee)
-print(f"{plan.bits} bits an entry, {plan.kept:,} of 200 entries are sent")
+print(f"{plan.bits} bits per entry")
 
 # %% Step 1: keys
 # The server offers terms, every hospital answers with two fresh public keys.
@@ -34,7 +34,7 @@ print(f"{plan.bits} bits an entry, {plan.kept:,} of 200 entries are sent")
 terms = Terms(
     spec=scheme.spec_for(200),
     bits=plan.bits,
-    length=plan.kept,
+    length=200,
     clients=scheme.clients,
     threshold=scheme.threshold,
 )
@@ -85,7 +85,7 @@ sent = np.frombuffer(masked[1], np.uint8)[22:]  # without the header
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
 left.plot(sent, "o", color=look_of("none").colour, ms=3)
 left.set(xlabel="byte", ylabel="value", title="what one hospital sent")
-right.plot(mean, "o", color=look_of("sum").colour, ms=3, label="decoded")
+right.plot(mean, "o", color=look_of("clients").colour, ms=3, label="decoded")
 right.plot(true, color=look_of("none").colour, label="true")
 right.set(xlabel="entry", title=f"the mean of {len(there)} hospitals")
 right.legend(frameon=False)

@@ -82,7 +82,7 @@ axes.errorbar(
     (scales.means - scales.lower) / width,
     2 * errors / width,
     fmt="o",
-    color=look_of("sum").colour,
+    color=look_of("clients").colour,
     label="private answer",
 )
 ends = (true - scales.lower) / width
@@ -151,7 +151,7 @@ def train(features_of, scheme, hospitals, ledgers=None, rounds=30):
                 total = total + gradients.sum(axis=0) / 400
                 continue
             if ledgers is not None:
-                ledgers[hospital].participate(scheme, 31, run="training")
+                ledgers[hospital].charge(scheme, 31, run="training")
             share = scheme.encode(gradients, seed=seed)
             total = total + share.astype(int)  # under masks, elsewhere
         if scheme is not None:
@@ -205,7 +205,7 @@ figure, axes = plt.subplots(figsize=(9, 2.4))
 means = [np.mean(scores) for scores in found.values()]
 errors = [np.std(scores) / 10**0.5 for scores in found.values()]
 axes.errorbar(
-    means, range(3), xerr=errors, fmt="o", color=look_of("sum").colour
+    means, range(3), xerr=errors, fmt="o", color=look_of("clients").colour
 )
 axes.set_yticks(range(3), list(found))
 axes.set(xlabel="test accuracy, %, with one standard error", ylim=(2.5, -0.5))

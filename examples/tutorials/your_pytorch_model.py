@@ -92,18 +92,18 @@ print(scheme.guarantee.for_update(entries))
 
 # %% Private for the client
 # What clients need is an ε for everything that they send. Fifty clients are
-# enough for it if the server learns only sums. `SecureSum` makes integers that
+# enough for it if the server learns only sums. `ClientSum` makes integers that
 # are private once they are added up. Here we add them ourselves; in the
 # tutorial [Secure aggregation](secure_aggregation.md) masks hide them.
-secure = jopeq.SecureSum(
-    epsilon=8.0, clip=1.5, clients=50, threshold=50, participations=8
+secure = jopeq.ClientSum(
+    epsilon=8.0, clip=1.5, clients=50, threshold=50, rounds=8
 )
 plan = secure.plan(entries)
 shared = copy.deepcopy(model)
-histories["sum"] = []
-for _ in range(secure.participations):
+histories["clients"] = []
+for _ in range(secure.rounds):
     received = nn.utils.parameters_to_vector(shared.parameters()).detach()
-    seed, total = os.urandom(32), np.zeros(plan.kept, int)
+    seed, total = os.urandom(32), np.zeros(entries, int)
     for part in parts:
         trained = copy.deepcopy(shared)
         train(trained, part)
@@ -113,9 +113,9 @@ for _ in range(secure.participations):
     nn.utils.vector_to_parameters(
         received + torch.from_numpy(mean), shared.parameters()
     )
-    histories["sum"].append(accuracy(shared))
+    histories["clients"].append(accuracy(shared))
 size = (plan.payload_bits + 7) // 8
-print(f"sum: {histories['sum'][-1]:.1f}%, {size:,} bytes a client")
+print(f"clients: {histories['clients'][-1]:.1f}%, {size:,} bytes a client")
 print(secure.guarantee)
 
 # %% Accuracy of all four, round by round

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from jopeq import kernels
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 from jopeq_lab.pictures.colours import FAINT, GREY, INK, LOOKS
 from jopeq_lab.pictures.drawing import dress, name_lines, new_figure, save
 from jopeq_lab.training import data
@@ -49,7 +49,7 @@ WAYS = {
     "local": Way("a patient: all noise in each", "each adds all", GREY, "v"),
     "alone": Way("a patient: one alone", "one alone", FAINT, "X"),
     "sphere": Way("a patient, no trust: Sphere", "Sphere", LOOKS["sphere"].colour, "D"),
-    "sum": Way("a hospital: SecureSum", "SecureSum", LOOKS["sum"].colour, "s"),
+    "sum": Way("a hospital: ClientSum", "ClientSum", LOOKS["clients"].colour, "s"),
 }
 
 
@@ -128,9 +128,9 @@ def config_of(
             server_lr=lr, server_momentum=0.8, **common,
         )  # fmt: skip
     if way == "sum":
-        whole = SecureSum(
+        whole = ClientSum(
             epsilon=epsilon, delta=study.delta, clip=clip, clients=HOSPITALS,
-            threshold=HOSPITALS - 1, participations=count,
+            threshold=HOSPITALS - 1, rounds=count,
         )  # fmt: skip
         return PeopleConfig(
             scheme=whole, people=HOSPITALS, examples=study.each, participations=count,

@@ -1,1 +1,1 @@
-"""One file a theorem: the numbers of docs/theory.md; the figures and claims beside them."""
+"""One file a theorem: the numbers of docs/paper.md; the figures and claims beside them."""

@@ -22,8 +22,12 @@ EPSILON = 4.0
 PARAMETERS, SAMPLES, TAU, STEP_SIZE = 200, 20, 5, 0.1
 COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 FEATURES = ("even", "peaked")  # all features of one size, or the j-th of size 1/j
-WEIGHTS = ("equal", "zipf")  # α = 1/K, or α_k ∝ 1/k
+POWERS = (0.25, 0.5, 0.75)  # c: only ⌈K^c⌉ clients count, with α = 1/⌈K^c⌉ each
+WEIGHTS = ("equal", "zipf", *(f"c = {c:g}" for c in POWERS))  # α = 1/K, or α_k ∝ 1/k
 FREE, FIXED, ROTATED = "jopeq, no overload", "jopeq, R = 1", "jopeq, R = 1, rotated"
+SHOWN = FREE, FIXED, ROTATED  # in the figure
+CUBIC = ((-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0))  # body-centred
+LATTICES: tuple[Any, ...] = (("A2", "A2", "t"), ("BCC", CUBIC, "l2"), ("D4", "D4", "t"))
 
 
 def aggregation_part(effort: Effort) -> dict[str, Any]:
@@ -33,13 +37,18 @@ def aggregation_part(effort: Effort) -> dict[str, Any]:
         FIXED: JoPEQ(epsilon=EPSILON, rate=1.0),
         ROTATED: JoPEQ(epsilon=EPSILON, rate=1.0),
     }
+    given = {"epsilon": EPSILON, "rate": 1.0}
+    others = {
+        f"jopeq, {law} on {name}": without_overload(JoPEQ(**given, law=law, lattice=lattice))
+        for name, lattice, law in LATTICES
+    }
     rows = []
     for features in FEATURES:
         updates, bounds = _local_updates(features, effort.clients)
-        for label, coder in schemes.items():
+        for label, coder in {**schemes, **(others if features == "even" else {})}.items():
             is_rotated = label == ROTATED
             errors, clipped = _decoded_errors(coder, updates, effort.trials, is_rotated)
-            for weights in WEIGHTS:
+            for weights in WEIGHTS if label == FREE else WEIGHTS[:2]:
                 row = {"features": features, "scheme": label, "weights": weights}
                 curve = _curve(coder, updates, bounds, errors, weights)
                 rows.append({**row, "clipped": clipped, **curve})
@@ -91,14 +100,13 @@ def _decoded_errors(
 
 def _curve(coder: JoPEQ, updates: Array, bounds: Array, errors: Array, kind: str) -> dict[str, Any]:
     """All K at once: the clients are cut into as many disjoint groups of K as there are."""
-    variance = coder.target.noise.variance  # of one sample, which is one entry
+    variance = coder.target.noise.variance * coder.dimension  # of one sample
     norms = np.linalg.norm(updates, axis=1)
     points = []
     for count in (count for count in COUNTS if count <= len(updates)):
         groups = len(updates) // count
         used = groups * count
-        weights = np.ones(count) if kind == "equal" else 1.0 / np.arange(1, count + 1)
-        weights /= weights.sum()
+        weights = _weights(kind, count)
         split = errors[:, :used].reshape(len(errors), groups, count, -1)
         found = np.square(np.einsum("tgkm,k->tgm", split, weights)).sum(axis=2)
         squares = np.square(np.tile(weights, groups)) * 9.0 * variance / groups
@@ -109,3 +117,10 @@ def _curve(coder: JoPEQ, updates: Array, bounds: Array, errors: Array, kind: str
     names = ("counts", "measured", "error", "exact", "bound")
     curve = dict(zip(names, map(list, zip(*points, strict=True)), strict=True))
     return {**curve, "slope": slope(curve["counts"], curve["measured"])}
+
+
+def _weights(kind: str, count: int) -> Array:
+    weights = np.ones(count) if kind == "equal" else 1.0 / np.arange(1, count + 1)
+    if kind.startswith("c = "):
+        weights = (np.arange(count) < count ** float(kind[4:])).astype(np.float64)
+    return np.asarray(weights / weights.sum())

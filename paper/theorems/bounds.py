@@ -56,12 +56,17 @@ class ConvergenceBound:
         return np.asarray(self.tau / (self.convexity * (np.asarray(t) + self.phi)))
 
     @property
-    def b(self) -> float:
-        """(1 + 36τ²σ²)·Σα²ξ² + 6ρ_sψ + 8(τ−1)²·Σαξ²."""
+    def lemmas(self) -> NDArray[np.float64]:
+        """The bounds of Lemmas C.1 and C.2 over η_t²: (1 + 36τ²σ²)·Σα²ξ² and 4(τ−1)²·Σαξ²."""
         alpha, xi = np.array(self.weights), np.array(self.gradient_bounds)
         noise = (1.0 + 36.0 * self.tau**2 * self.variance) * float(alpha**2 @ xi)
-        drift = 8.0 * (self.tau - 1) ** 2 * float(alpha @ xi)
-        return noise + 6.0 * self.smoothness * self.gap + drift
+        return np.array([noise, 4.0 * (self.tau - 1) ** 2 * float(alpha @ xi)])
+
+    @property
+    def b(self) -> float:
+        """(1 + 36τ²σ²)·Σα²ξ² + 6ρ_sψ + 8(τ−1)²·Σαξ²."""
+        noise, drift = self.lemmas.tolist()
+        return float(noise + 6.0 * self.smoothness * self.gap + 2.0 * drift)
 
     def constant(self, form: str = "corrected") -> float:
         """λ, in one of ``FORMS``."""

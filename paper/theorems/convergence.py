@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.entries.quantized import JoPEQ
+from jopeq.lattice.lattices import Lattice
 from jopeq.schemes.base import Scheme
 from paper.theorems.bounds import FORMS, ConvergenceBound
 from paper.theorems.setting import Effort, noise, seed, slope
@@ -33,6 +34,8 @@ SPLITS = ("iid", "heterogeneous", "unequal")
 CLIENTS = 10
 EPSILON, RATE, TAU = 4.0, 2.0, 5
 CLIPPED = "jopeq, public clip"
+STRICTER = (1.0, 2.0)  # ε of the linear problem besides, to see what privacy costs
+PLANE = "jopeq, t on A2"
 TAIL = 0.2  # slopes are fitted from this share of the last t + φ on
 SHRUNK = 1e-5  # the factor of the loss at which the printed constant is too small
 _RIDGE = {"linear": 0.5, "logistic": 0.1}
@@ -72,6 +75,13 @@ class Problem:
         x, y = self.inputs[places, chosen], self.targets[places, chosen]
         slopes = self.slopes(np.einsum("...m,...m->...", x, models), y)
         return np.asarray(self.factor * (slopes[..., None] * x + self.ridge * models))
+
+    def gradients(self, models: Array) -> Array:
+        """∇F_k of every client, each at its own model."""
+        scores = np.einsum("knm,...km->...kn", self.inputs, models)
+        slopes = self.slopes(scores, self.targets)
+        whole = np.einsum("knm,...kn->...km", self.inputs, slopes) / self.inputs.shape[1]
+        return np.asarray(self.factor * (whole + self.ridge * models))
 
     def squared_gradients(self, models: Array) -> Array:
         """E_i‖∇F_k^i‖² at each model: assumption AS2 bounds it by ξ_k²."""
@@ -190,6 +200,10 @@ def convergence_part(effort: Effort) -> dict[str, Any]:
             coders: dict[str, JoPEQ | None] = {"none": None, "jopeq": private}
             if split == "iid":
                 coders[CLIPPED] = JoPEQ(epsilon=EPSILON, rate=RATE, clip=_first_scale(problem))
+                coders[PLANE] = JoPEQ(epsilon=EPSILON, rate=RATE, lattice=Lattice("A2"))
+            if split == "iid" and name == "linear":
+                for epsilon in STRICTER:
+                    coders[f"jopeq, ε = {epsilon:g}"] = JoPEQ(epsilon=epsilon, rate=RATE)
             for label, coder in coders.items():
                 where = {"problem": name, "split": split, "scheme": label}
                 # with a public clip the curve grows from the start: fewer rounds show it
@@ -213,8 +227,8 @@ def convergence_part(effort: Effort) -> dict[str, Any]:
 def _row(
     problem: Problem, coder: JoPEQ | None, rounds: int, seeds: int, start: Array
 ) -> dict[str, Any]:
-    times, losses, gradient_bounds = _train(problem, coder, rounds, seeds, start)
-    variance = 0.0 if coder is None else coder.target.noise.variance
+    times, losses, gradient_bounds, lemmas = _train(problem, coder, rounds, seeds, start)
+    variance = 0.0 if coder is None else coder.target.noise.variance * coder.dimension
     bound = problem.bound(gradient_bounds, variance, start)
     mean = losses.mean(axis=0)
     late = times + bound.phi >= TAIL * (times[-1] + bound.phi)
@@ -228,6 +242,7 @@ def _row(
         "losses": mean.tolist(),
         "lowest": losses.min(axis=0).tolist(),
         "highest": losses.max(axis=0).tolist(),
+        "lemmas": (lemmas / bound.lemmas).tolist(),  # measured over allowed, C.1 and C.2
         "slope": slope(shifted, mean[late].tolist()),
         "slopes": [slope(shifted, one[late].tolist()) for one in losses],
         **{form: bound.at(times, form).tolist() for form in FORMS},
@@ -236,8 +251,11 @@ def _row(
 
 def _train(
     problem: Problem, coder: Scheme | None, rounds: int, seeds: int, start: Array
-) -> tuple[NDArray[np.int64], Array, Array]:
+) -> tuple[NDArray[np.int64], Array, Array, Array]:
     """Some t, F(w_t) − F* of every seed there, and the largest E_i‖∇F_k^i‖² of each client.
+
+    Last what Lemmas C.1 and C.2 bound, over η_t²: ‖g̃ − g‖² at the step that transmits and the
+    largest Σα‖v − w_k‖² of a step, both as means over rounds and seeds.
 
     Step sizes are the theorem's; without ``coder`` updates are averaged as they are.
     """
@@ -249,24 +267,34 @@ def _train(
     largest = np.zeros(problem.clients)
     times: list[int] = []
     losses: list[list[float]] = []
+    noisy, apart = np.zeros(rounds), np.zeros((rounds, TAU))
     for turn in range(rounds):
         local = np.repeat(model[:, None], problem.clients, axis=1)
         for step in range(TAU):
             largest = np.maximum(largest, problem.squared_gradients(local).max(axis=0))
             chosen = rng.integers(problem.inputs.shape[1], size=local.shape[:2])
             eta = float(schedule.step_size(turn * TAU + step))
-            local -= eta * problem.gradient(local, chosen)
+            mean = np.einsum("k,skm->sm", problem.weights, local)
+            squares = np.square(local - mean[:, None]).sum(axis=2) @ problem.weights
+            apart[turn, step] = squares.mean() / eta**2
+            drawn = problem.gradient(local, chosen)
+            excess = drawn - problem.gradients(local)
+            local -= eta * drawn
         updates = local - model[:, None]
+        sent = updates.copy()
         if coder is not None:
             for place in np.ndindex(updates.shape[:2]):
                 label = (coder.spec, turn, *place)
                 payload = coder.encode(updates[place], seed=seed(*label), noise=noise(*label))
                 updates[place] = coder.decode(payload)
         model = model + np.einsum("k,skm->sm", problem.weights, updates)
+        off = np.einsum("k,skm->sm", problem.weights, excess - (updates - sent) / eta)
+        noisy[turn] = np.square(off).sum(axis=1).mean()
         if turn + 1 in kept:
             times.append((turn + 1) * TAU)
             losses.append([problem.loss(w) - best for w in model])
-    return np.array(times), np.array(losses).T, largest
+    lemmas = np.array([noisy.mean(), apart.mean(axis=0).max()])
+    return np.array(times), np.array(losses).T, largest, lemmas
 
 
 def _first_scale(problem: Problem) -> float:

@@ -1,4 +1,4 @@
-"""The figures of docs/theory.md, from the kept numbers."""
+"""The figures of docs/paper.md, from the kept numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm
 
 from jopeq_lab.pictures.colours import GREY, INK, LOOKS, ORDERED, PAGE, look_of
 from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, stacked, svg
-from paper.theorems.aggregation import FEATURES
+from paper.theorems.aggregation import FEATURES, SHOWN
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS
 from paper.words import short, signed
 
@@ -113,7 +113,8 @@ def draw_aggregation(part: Part, panels: Any) -> None:
     """Theorem III.4: measured error and bound against K."""
     titles = ("Features of one size", "The j-th feature of size 1/j")
     for panel, features, title in zip(panels, FEATURES, titles, strict=True):
-        rows = [r for r in part["rows"] if r["features"] == features and r["weights"] == "equal"]
+        mine = [r for r in part["rows"] if r["features"] == features and r["weights"] == "equal"]
+        rows = [row for row in mine if row["scheme"] in SHOWN]
         for row, fill in zip(rows, ("none", "full", "bottom"), strict=True):
             look, label = look_of(row["scheme"]), f"{row['scheme']} (slope {signed(row['slope'])})"
             style: Any = {"fmt": look.marker, "ms": 5, "color": look.colour, "fillstyle": fill}

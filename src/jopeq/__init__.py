@@ -32,9 +32,9 @@ from jopeq.schemes import Scheme
 from jopeq.schemes.aggregate import aggregate
 from jopeq.schemes.model import state_update, updated_state
 from jopeq.sphere import Sphere
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BudgetExceededError",
+    "ClientSum",
     "ClippedTotal",
     "Guarantee",
     "JoPEQ",
@@ -57,7 +58,6 @@ __all__ = [
     "RecordSum",
     "Response",
     "Scheme",
-    "SecureSum",
     "Sphere",
     "StateMismatchError",
     "SubtractiveDither",

@@ -7,8 +7,9 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import astuple, replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,48 @@ from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
 from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.schemes.base import Scheme
-from jopeq.sphere.round import Round
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import RecordRounds, epsilon_within
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 
-_FORMAT = "jopeq-ledger-1"
+_FORMAT = "jopeq-ledger-2"
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Rounds of one private sum that a ledger was charged for, and the days of first and last."""
+
+    name: str
+    scheme: str  # its spec
+    entries: int
+    planned: int
+    first: str = ""
+    last: str = ""
+    spent: RecordRounds
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells runs apart."""
+        return self.name, self.scheme, self.entries
+
+    def with_rounds(self, more: int) -> Run:
+        """The run after so many more rounds."""
+        return replace(self, spent=replace(self.spent, rounds=self.spent.rounds + more))
+
+    @classmethod
+    def restored(cls, *, spent: dict[str, Any], **rest: Any) -> Run:
+        """The run that ``asdict`` wrote; ``ValueError`` or ``TypeError`` for anything else."""
+        run = cls(**rest, spent=RecordRounds(**spent))
+        if not all(isinstance(text, str) for text in (run.name, run.scheme, run.first, run.last)):
+            raise ValueError("name, scheme and days of a run must be texts")
+        for name, count in (("entries", run.entries), ("planned", run.planned)):
+            check_count(name, count, 1)
+        for name, number in spent.items():
+            check_number(name, number)
+        check_count("rounds", run.spent.rounds, 1)
+        check_count("hospitals_per_person", run.spent.hospitals_per_person, 1)
+        return run
 
 
 class Ledger:
@@ -66,9 +102,9 @@ class Ledger:
         self._scheme: str | None = None
         self._rounds, self._spent = 0, Composition()
         self._assumptions: tuple[str, ...] = ()
-        self._adversary, self._participations = "server", 0
-        self._runs: dict[str, tuple[RecordRounds, int]] = {}  # of records: spent, and planned
-        self._dates: dict[str, tuple[str, str]] = {}
+        self._unit = "client"
+        self._runs: dict[tuple[str, str, int], Run] = {}
+        self._days = ("", "")  # first and last, of updates
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._kept: str | None = None  # the state of the file that this ledger goes on from
@@ -105,42 +141,39 @@ class Ledger:
         return self._rounds
 
     @property
-    def participations(self) -> int | None:
-        """How many rounds of a secure sum the ε covers; None where updates are charged."""
-        return self._participations or None
+    def runs(self) -> tuple[Run, ...]:
+        """The runs of private sums; none where updates are charged."""
+        return tuple(self._runs.values())
 
     @property
-    def runs(self) -> dict[str, tuple[int, int]]:
-        """Rounds spent and rounds planned of every run of a ``RecordSum``."""
-        return {name: (spent.rounds, planned) for name, (spent, planned) in self._runs.items()}
-
-    @property
-    def dates(self) -> dict[str, tuple[str, str]]:
-        """First and last day (UTC) of each run, under "" of all else; "" if older than dates."""
-        return dict(self._dates)
+    def days(self) -> tuple[str, str]:
+        """First and last day (UTC) of a charge; "" where nothing was charged."""
+        return (
+            min((run.first for run in self.runs), default=self._days[0]),
+            max((run.last for run in self.runs), default=self._days[1]),
+        )
 
     @property
     def spent(self) -> Guarantee:
         """The client's guarantee so far; a record's where runs of a ``RecordSum`` were charged."""
         with self._lock:
             spent, assumptions, rounds = self._spent, self._assumptions, self._rounds
-            runs = [run for run, _ in self._runs.values()]
+            runs = self.runs
         if runs:
             return Guarantee(
-                epsilon=epsilon_within(runs, self._delta, self._budget),
+                epsilon=self._epsilon_of(runs),
                 delta=self._delta,
-                unit="record",
+                unit=self._unit,
                 adversary="sum",
                 assumptions=assumptions,
             )
         epsilon, theorem = spent.epsilon_at(self._delta)
-        if spent.counts and self._adversary == "server":
+        if spent.counts:
             assumptions = (*assumptions, f"{count_of(rounds, 'round')} composed by {theorem}")
         return Guarantee(
             epsilon=epsilon,
             delta=self._delta if spent.counts else 0.0,
             unit="client",
-            adversary=self._adversary,
             assumptions=assumptions,
             composition=spent,
         )
@@ -163,30 +196,41 @@ class Ledger:
         """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``."""
         entries = scheme.codec.read(update)  # refuses what it cannot take before a charge
         sizes = map(math.prod, entries.shapes)
-        self.charge_update(scheme, dict(zip(entries.names, sizes, strict=True)))
+        self.charge(scheme, dict(zip(entries.names, sizes, strict=True)))
         # these very entries: the update may have changed meanwhile
         return scheme.codec.encode(entries, scheme.codec.limits(), seed=seed, secret=secret)[0]
 
-    def report(
-        self, terms: Round, update: Any, *, client: int, secret: bytes | None = None
-    ) -> bytes:
-        """``terms.report(update, …)`` of a round of ``sphere``, if the budget allows it."""
-        terms.check_sender(client, secret)  # refused without a charge
-        self.charge_update(terms.scheme, terms.dimension)
-        return terms.report(update, client=client, secret=secret)
-
-    def charge_update(self, scheme: Scheme, entries: int | Mapping[str, int]) -> None:
-        """Charge one payload of so many entries, before anything reads the entries.
+    def charge(
+        self,
+        scheme: Scheme | RecordSum | ClientSum,
+        entries: int | Mapping[str, int],
+        *,
+        run: str = "",
+        ahead: int = 0,
+    ) -> None:
+        """Charge one payload, or one share of a private sum, before anything reads the data.
 
         For a caller that encodes later with ``scheme.encode``. Raises ``BudgetExceededError`` as
-        ``encode`` does. A scheme without a public clip is refused.
+        ``encode`` does. ``entries`` of an update may be told by tensor. A scheme of payloads
+        without a public clip is refused.
+
+        Rounds of a ``RecordSum`` or ``ClientSum`` are charged one by one, and those of all runs are
+        composed by their privacy losses, for every record of the data set (or for the client) that
+        the ledger belongs to. A run is a scheme, a dimension and the name ``run``; each has
+        ``scheme.rounds`` rounds. Records may come and go between rounds: ε holds for each.
+        ``ahead`` computes ε of so many rounds more, which later processes then find on disk.
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
-        >>> ledger.charge_update(jopeq.scheme("laplace", epsilon=4.0, clip=0.1), entries=100)
+        >>> ledger.charge(jopeq.scheme("laplace", epsilon=4.0, clip=0.1), 100)
         >>> ledger
         Ledger(budget=900, delta=0, spent=400, rounds=1)
         """
+        if isinstance(scheme, RecordSum | ClientSum):
+            if isinstance(entries, Mapping):
+                entries = sum(entries.values())
+            self._charge_share(scheme, entries, run, ahead)
+            return
         check_clip_is_public(scheme)
         cost = scheme.guarantee
         if isinstance(entries, Mapping):
@@ -195,89 +239,85 @@ class Ledger:
             cost = cost.for_update(entries)
         with self._lock:
             self._check_scheme(scheme.spec)
-            self._record(self._check(cost), scheme.guarantee)
-            self._rounds += 1
-            self._scheme = scheme.spec
-            self._note_day()
+            self._spent = self._check(cost)
+            self._note(scheme.guarantee, scheme.spec)
+            self._days = self._days[0] or _today(), _today()
 
-    def participate(
-        self, scheme: SecureSum | RecordSum, dimension: int, *, run: str = "", ahead: int = 0
-    ) -> None:
-        """Charge one of the rounds that the ε of a secure sum covers, before anything is sent.
+    def covers(self, scheme: RecordSum | ClientSum, entries: int, *, run: str = "") -> int:
+        """How many more rounds of a run of a private sum can be charged.
 
-        That ε is of all ``scheme.participations`` rounds together, against whoever sees only sums:
-        the first round costs the whole of it, the others nothing, and one more is refused. Such a
-        ledger takes nothing else, and no update of another dimension.
-
-        The rounds of a ``RecordSum`` are charged one by one, and those of all its runs are composed
-        by their privacy losses, for every record of the data set that the ledger belongs to. A run
-        is a scheme, a dimension and the name ``run``; each has ``scheme.rounds`` rounds. Records
-        may come and go between rounds: ε holds for each. ``ahead`` computes ε of so many rounds
-        more, which later processes then find on disk.
+        >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
+        >>> [Ledger(budget, 1e-5).covers(sums, 50) for budget in (1.0, 0.5)]
+        [10, 2]
         """
-        if isinstance(scheme, RecordSum):
-            self._participate_records(scheme, dimension, run, ahead)
-            return
-        cost, spec = scheme.guarantee, scheme.spec_for(dimension)
         with self._lock:
-            self._check_scheme(spec)
-            if (self._spent.counts and self._adversary != "sum") or self._runs:
-                raise LedgerError(
-                    "a secure sum needs a ledger that keeps to this sum alone", code="scheme"
-                )
-            if self._rounds >= scheme.participations:
-                raise BudgetSpentError(
-                    f"this client has taken part in participations={self._rounds} rounds, all that "
-                    f"its ε of {digits_up(cost.epsilon, 6)} covers; nothing was sent. Before the "
-                    "first round, give both ends a scheme with as many participations as there "
-                    "will be rounds"
-                )
-            self._check_process()
-            if not self._rounds:
-                self._record(self._within(cost, "taking part"), cost)
-            self._adversary, self._scheme = "sum", spec
-            self._participations = scheme.participations
-            self._rounds += 1
-            self._note_day()
+            begun = self._begin(scheme, entries, run)
+            left = begun.planned - begun.spent.rounds
+            if not left or self._pays(begun, left):
+                return left
+            return bisect_left(range(1, left), True, key=lambda more: not self._pays(begun, more))
 
-    def _participate_records(self, scheme: RecordSum, dimension: int, run: str, ahead: int) -> None:
-        name = f"{run}: {scheme.spec} of {dimension} entries"
-        once = scheme.spend(dimension, 1)
+    def _charge_share(
+        self, scheme: RecordSum | ClientSum, entries: int, name: str, ahead: int
+    ) -> None:
         with self._lock:
-            self._check_process()
-            if self._spent.counts or self._delta == 0.0:
-                raise ValueError(
-                    "rounds of records need a ledger of their own with a delta above 0: "
-                    "Ledger(budget, delta=1e-5)"
-                )
-            before, planned = self._runs.get(name, (replace(once, rounds=0), scheme.rounds))
-            if before.rounds >= planned:
+            run, unit = self._begin(scheme, entries, name), scheme.guarantee.unit
+            left = run.planned - run.spent.rounds
+            if not left:
                 raise BudgetSpentError(
-                    f"all rounds={planned} of this run are spent; nothing was sent. Give both ends "
-                    "a scheme of more rounds, or a new run a name of its own"
+                    f"all rounds={run.planned} of this run are spent; nothing was sent. Give both "
+                    "ends a scheme of more rounds, or a new run a name of its own"
                 )
-            multiplier = min(before.multiplier, once.multiplier)
-            spent = replace(before, rounds=before.rounds + 1, multiplier=multiplier)
-            after = {**self._runs, name: (spent, planned)}
-            if not epsilon_within(
-                [one for one, _ in after.values()], self._delta, self._budget
-            ) <= (self._budget * (1.0 + _ROUNDING)):
+            if not self._pays(run, 1):
                 raise BudgetSpentError(
                     f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
-                    f"every record (spent so far in {self._rounds} rounds); nothing was sent"
+                    f"every {unit} (spent so far in {self._rounds} rounds); nothing was sent"
                 )
-            for more in range(1, min(ahead, planned - spent.rounds) + 1):
-                later = {**after, name: (replace(spent, rounds=spent.rounds + more), planned)}
-                epsilon_within([one for one, _ in later.values()], self._delta, self._budget)
-            self._runs, self._adversary, self._scheme = after, "sum", scheme.spec
-            known = (*self._assumptions, *scheme.guarantee.assumptions)
-            self._assumptions = tuple(dict.fromkeys(known))
-            self._rounds += 1
-            self._note_day(name)
+            for more in range(2, min(1 + ahead, left) + 1):
+                self._pays(run, more)
+            self._runs[run.key] = replace(run.with_rounds(1), last=_today())
+            self._unit = unit
+            self._note(scheme.guarantee, scheme.spec)
 
-    def _note_day(self, run: str = "") -> None:
-        today = datetime.now(UTC).date().isoformat()
-        self._dates[run] = self._dates.get(run, (today, ""))[0], today
+    def _begin(self, scheme: RecordSum | ClientSum, entries: int, name: str) -> Run:
+        """The run as far as it was charged; raises where this ledger cannot count it."""
+        once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
+        self._check_process()
+        if self._spent.counts or self._delta == 0.0:
+            raise LedgerError(
+                "rounds of a private sum need a ledger of their own with a delta above 0: "
+                "Ledger(budget, delta=1e-5)",
+                code="scheme",
+            )
+        if self._runs and unit != self._unit:
+            raise LedgerError(
+                f"this ledger counts what a {self._unit} spends, and the scheme protects a "
+                f"{unit}: give it a ledger of its own",
+                code="unit",
+            )
+        new = Run(
+            name=name,
+            scheme=scheme.spec,
+            entries=entries,
+            planned=scheme.rounds,
+            first=_today(),
+            spent=replace(once, rounds=0),
+        )
+        run = self._runs.get(new.key, new)
+        least = min(run.spent.multiplier, once.multiplier)
+        return replace(run, spent=replace(run.spent, multiplier=least))
+
+    def _pays(self, run: Run, more: int) -> bool:
+        """Whether the budget allows so many rounds more of a run."""
+        after = {**self._runs, run.key: run.with_rounds(more)}
+        return self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING)
+
+    def _epsilon_of(self, runs: Iterable[Run]) -> float:
+        return epsilon_within([run.spent for run in runs], self._delta, self._budget)
+
+    def _note(self, cost: Guarantee, spec: str) -> None:
+        self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
+        self._scheme, self._rounds = spec, self._rounds + 1
 
     def _check_scheme(self, spec: str) -> None:
         if self._scheme not in (None, spec):
@@ -294,15 +334,15 @@ class Ledger:
                 f"a ledger counts against the server, this guarantee is against {cost.adversary!r}",
                 code="unit",
             )
-        if self._adversary != "server":
+        if self._runs:
             raise LedgerError(
-                "this ledger counts rounds of a secure sum: use another for updates", code="scheme"
+                "this ledger counts rounds of a private sum: use another for updates", code="scheme"
             )
         if cost.unit != "update":
             raise LedgerError(
                 f"a ledger counts updates, this guarantee is of one {cost.unit}", code="unit"
             )
-        return self._within(cost, "this update")
+        return self._within(cost)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -312,18 +352,18 @@ class Ledger:
                 code="process",
             )
 
-    def _within(self, cost: Guarantee, what: str) -> Composition:
+    def _within(self, cost: Guarantee) -> Composition:
         self._check_process()
         if math.isinf(cost.epsilon):
             raise BudgetExceededError(
-                f"{what} has no privacy guarantee against the server, which no budget allows: use "
-                "a scheme with a finite s.guarantee.epsilon; nothing was encoded",
+                "this update has no privacy guarantee against the server, which no budget allows: "
+                "use a scheme with a finite s.guarantee.epsilon; nothing was encoded",
                 code="no-guarantee",
             )
         after = self._spent + cost.mechanisms
         if self._delta == 0.0 and any(m.delta for m, _ in after.counts):
             raise BudgetExceededError(
-                f"{what} is private only up to a δ above 0, this ledger allows none: use "
+                "this update is private only up to a δ above 0, this ledger allows none: use "
                 "Ledger(..., delta=1e-5); nothing was encoded",
                 code="needs-delta",
             )
@@ -332,16 +372,12 @@ class Ledger:
             spent = self._spent.epsilon_at(self._delta)[0]
             alone = cost.mechanisms.epsilon_at(self._delta)[0]
             raise BudgetSpentError(
-                f"{what} costs ε = {digits_up(alone, 6)} and the client's total would be "
+                f"this update costs ε = {digits_up(alone, 6)} and the client's total would be "
                 f"{digits_up(total, 6)}, above its budget of {_plain(self._budget)} (spent so far: "
                 f"{digits_up(spent, 6)} in {self._rounds} "
                 "rounds); nothing was encoded"
             )
         return after
-
-    def _record(self, after: Composition, cost: Guarantee) -> None:
-        self._spent = after
-        self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
 
     # To disk and back
 
@@ -356,15 +392,10 @@ class Ledger:
                 "rounds": self._rounds,
                 "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
                 "assumptions": list(self._assumptions),
-                "dates": {run: list(days) for run, days in self._dates.items()},
+                "days": list(self._days),
+                "unit": self._unit,
+                "runs": [asdict(run) for run in self.runs],
             }
-            if self._adversary != "server":
-                content["adversary"] = self._adversary
-                content["participations"] = self._participations
-            if self._runs:
-                content["runs"] = [
-                    [name, planned, *astuple(run)] for name, (run, planned) in self._runs.items()
-                ]
         return json.dumps({**content, "sha256": _checksum(content)}, indent=1, allow_nan=False)
 
     @classmethod
@@ -402,15 +433,16 @@ class Ledger:
         rounds: int,
         spent: list[list[Any]],
         assumptions: list[str],
-        adversary: str = "server",
-        participations: int = 0,
-        runs: list[list[Any]] | None = None,
-        dates: dict[str, tuple[str, str]] | None = None,
+        days: tuple[str, str],
+        unit: str,
+        runs: list[dict[str, Any]],
     ) -> Ledger:
-        if adversary not in ("server", "sum"):
-            raise ValueError(f"it counts against {adversary!r}")
-        if not all(isinstance(text, str | None) for text in (scheme, *assumptions)):
-            raise ValueError("scheme and assumptions must be texts")
+        if unit not in ("client", "record"):
+            raise ValueError(f"it counts what a {unit!r} spends")
+        first, last = days
+        texts = ("" if scheme is None else scheme, *assumptions, first, last)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("scheme, assumptions and days must be texts")
         ledger = cls(budget, delta)
         counts = []
         for epsilon, own_delta, times in spent:
@@ -419,16 +451,10 @@ class Ledger:
             counts.append((Mechanism(epsilon, own_delta), check_count("times", times)))
         ledger._scheme, ledger._rounds = scheme, check_count("rounds", rounds)
         ledger._spent = Composition(tuple(counts))
-        ledger._assumptions, ledger._adversary = tuple(assumptions), adversary
-        ledger._participations = check_count("participations", participations)
-        for name, planned, multiplier, sampling, copies, times, *rest in runs or []:
-            for number in (multiplier, sampling, *rest):
-                check_number("run", number)
-            counts_of_run = (check_count("copies", copies, 1), check_count("rounds", times, 1))
-            run = RecordRounds(multiplier, sampling, *counts_of_run, *rest)
-            ledger._runs[str(name)] = run, check_count("planned", planned, 1)
-        kept = dict.fromkeys(ledger._runs or [""] * bool(rounds), ("", "")) | (dates or {})
-        ledger._dates = {name: (str(first), str(last)) for name, (first, last) in kept.items()}
+        ledger._assumptions, ledger._unit, ledger._days = tuple(assumptions), unit, (first, last)
+        ledger._runs = {run.key: run for run in (Run.restored(**one) for one in runs)}
+        if runs and rounds != sum(run.spent.rounds for run in ledger.runs):
+            raise ValueError("its rounds are not those of its runs")
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -493,6 +519,10 @@ def check_clip_is_public(scheme: Scheme) -> None:
             "budget covers: give clip",
             code="norm",
         )
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def _plain(budget: float) -> str:

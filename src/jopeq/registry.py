@@ -22,8 +22,8 @@ from jopeq.entries.spread import best_spread
 from jopeq.entries.uncompressed import Uncompressed
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 
 SCHEMES: dict[str, type[Scheme]] = {
     kind.name: kind
@@ -43,11 +43,11 @@ SCHEMES: dict[str, type[Scheme]] = {
 }
 """The class of every scheme, by the name that ``scheme`` takes.
 
-``scheme("sum", …)`` makes a ``SecureSum`` and ``scheme("records", …)`` a ``RecordSum``, which are
-no ``Scheme``: a share decodes to nothing.
+``scheme("clients", …)`` makes a ``ClientSum`` and ``scheme("records", …)`` a ``RecordSum``, which
+are no ``Scheme``: a share decodes to nothing.
 """
-_SUMS: dict[str, type[SecureSum] | type[RecordSum]] = {
-    kind.name: kind for kind in (SecureSum, RecordSum)
+_SUMS: dict[str, type[ClientSum] | type[RecordSum]] = {
+    kind.name: kind for kind in (ClientSum, RecordSum)
 }
 
 
@@ -64,7 +64,7 @@ def parameters_of(name: str) -> tuple[str, ...]:
 
 
 @overload
-def scheme(name: Literal["sum"], **parameters: Any) -> SecureSum: ...
+def scheme(name: Literal["clients"], **parameters: Any) -> ClientSum: ...
 
 
 @overload
@@ -75,7 +75,7 @@ def scheme(name: Literal["records"], **parameters: Any) -> RecordSum: ...
 def scheme(name: str, **parameters: Any) -> Scheme: ...
 
 
-def scheme(name: str, **parameters: Any) -> Scheme | SecureSum | RecordSum:
+def scheme(name: str, **parameters: Any) -> Scheme | ClientSum | RecordSum:
     """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
@@ -88,7 +88,8 @@ def scheme(name: str, **parameters: Any) -> Scheme | SecureSum | RecordSum:
     Traceback (most recent call last):
     ...
     ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
-center, clip, epsilon, gamma, lattice, law, levels, nu, per, rate, spread, squared_scale
+center, clip, delta, epsilon, gamma, lattice, law, levels, mean, nu, per, rate, spread, \
+squared_scale
     """
     is_sum = name in _SUMS
     if isinstance(parameters.get("clip"), str):

@@ -5,15 +5,15 @@ import pytest
 import jopeq
 from jopeq.analysis.learning import judge, mean_error
 
-HOSPITALS = {"delta": 1e-5, "clip": 1.0, "participations": 20}
+HOSPITALS = {"delta": 1e-5, "clip": 1.0, "rounds": 20}
 
 
 def hospitals(epsilon, clients, threshold):
-    return jopeq.SecureSum(epsilon=epsilon, clients=clients, threshold=threshold, **HOSPITALS)
+    return jopeq.ClientSum(epsilon=epsilon, clients=clients, threshold=threshold, **HOSPITALS)
 
 
 def people(epsilon):
-    return jopeq.SecureSum(epsilon=epsilon, clip=2.5, clients=100, threshold=90)
+    return jopeq.ClientSum(epsilon=epsilon, clip=2.5, clients=100, threshold=90)
 
 
 # MNIST: scheme, clients a round, entries, rounds; accuracy reached and possible without noise

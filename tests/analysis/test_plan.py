@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from jopeq import scheme
-from jopeq.analysis.plan import plan, plan_people
+from jopeq import RecordSum, scheme
+from jopeq.analysis.plan import plan
 from jopeq.entries.spread import normalised_error
 from jopeq.random import portable
 from jopeq.random.streams import SharedStream
@@ -18,12 +18,13 @@ DRAWS = 1 << 18
 
 @pytest.fixture(scope="module")
 def rows():
-    return plan(4.0, 2.0, dimension=DIMENSION, rounds=ROUNDS)
+    found = plan(4.0, rate=2.0, dimension=DIMENSION, rounds=ROUNDS, clients=10)
+    return [row for row in found if row.unit == "sample"]
 
 
 def test_every_scheme_is_there(rows):
     names = [row.scheme.name for row in rows]
-    assert set(names) == set(SCHEMES) - {"sphere"}  # which is in ``plan_people``
+    assert set(names) == set(SCHEMES) - {"sphere"}  # whose ε is a client's
     assert names.count("jopeq") == 2  # on Z and on A2
     assert len({row.scheme for row in rows}) == len(rows)
     for row in rows:
@@ -116,14 +117,45 @@ WHOLE = ("dimension", "rounds", "clients")
 def test_impossible_jobs_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         plan(**{"epsilon": 4.0, "rate": 2.0, "dimension": 2, **wrong})
-    if "rate" not in wrong:
-        with pytest.raises(ValueError, match=message):
-            plan_people(**{"epsilon": 4.0, "dimension": 2, **wrong})
 
 
-def test_people_without_a_sum_that_fits():
-    """One client hides among nobody; Gaussian noise needs a δ; 16 bits end somewhere."""
+def test_clients_without_a_sum_that_fits():
+    """One client hides among nobody; Gaussian noise needs a δ; tables end somewhere."""
     job = {"epsilon": 8.0, "dimension": 7850}
-    assert [row.scheme.name for row in plan_people(**job)] == ["sphere", "sum"]
-    for changed in ({"clients": 1}, {"delta": 0.0}, {"clients": 200_000}, {"dimension": 50}):
-        assert [row.scheme.name for row in plan_people(**{**job, **changed})] == ["sphere"]
+    assert [row.scheme.name for row in plan(**job)] == ["sphere", "clients"]
+    assert {row.unit for row in plan(**job)} == {"client"}
+    many = {"dimension": 10**6, "rounds": 30}
+    for changed in ({"clients": 1}, {"delta": 0.0}, {"clients": 200_000}, many):
+        assert "clients" not in [row.scheme.name for row in plan(**{**job, **changed})]
+
+
+def test_patients_get_a_row_for_each_number_of_rounds():
+    job = {"dimension": 31, "records": 400, "delta": 1e-4}
+    rows = plan(1.0, **job)
+    assert [row.scheme.rounds for row in rows] == [10, 30, 60, 100]
+    assert {(row.unit, row.scheme.clients, row.scheme.threshold) for row in rows} == {
+        ("record", 10, 5)
+    }
+    (one,) = plan(1.0, **job, rounds=30, clients=7, colluding=3)
+    assert (one.scheme.clients, one.scheme.threshold, one.scheme.colluding) == (7, 5, 3)
+    for wrong, match in (
+        ({"rate": 2.0}, "rate"),
+        ({"clients": 2}, "clients"),
+        ({"rounds": 0}, "round"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            plan(1.0, **job, **wrong)
+
+
+def test_a_proposal_takes_rounds_that_the_noise_allows_and_says_why():
+    few = RecordSum.propose(epsilon=1.0, records=400, clients=10, dimension=31, delta=1e-4)
+    many = RecordSum.propose(epsilon=1.0, records=60_000, clients=10, dimension=5210)
+    assert (few.scheme.rounds, many.scheme.rounds) == (30, 100)
+    assert few.plan == few.scheme.plan(31)
+    assert few.plan.epsilon <= 1.0
+    for name in ("rounds=30", "sampling=", f"bits={few.plan.bits}", "threshold=5"):
+        assert name in few.why
+    short = RecordSum.propose(epsilon=1.0, records=400, clients=10, dimension=31, rounds=(5, 10))
+    assert short.scheme.rounds == 10
+    with pytest.raises(ValueError, match="rounds must name"):
+        RecordSum.propose(epsilon=1.0, records=400, clients=10, dimension=31, rounds=())

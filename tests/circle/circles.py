@@ -7,7 +7,7 @@ from jopeq.circle import CircleClient, CircleServer, CircleTerms, Plan, digest
 from jopeq.errors import BudgetSpentError, ProtocolError
 
 CONTENT = digest(b"model", b"configuration")
-PROTOCOLS = ("repeat", "ready", "recover")
+PROTOCOLS = ("repeat", "recover")
 ENTRY = 136
 HEAD = 6  # bytes before the first part of a message
 

@@ -23,7 +23,7 @@ class Round:
         self.numbers = [100 + place for place in range(clients)]
         identities = {number: Ed25519PrivateKey.generate() for number in self.numbers}
         trusted = {key.public_key().public_bytes_raw() for key in identities.values()}
-        trust = {"is_server_trusted": True} if clients > 100 and not is_signed else {}
+        trust = {"unsigned": True} if clients > 100 and not is_signed else {}
         self.keys = dict.fromkeys(self.numbers, trust)
         if is_signed:
             self.keys = {n: {"identity": identities[n], "trusted": trusted} for n in self.numbers}

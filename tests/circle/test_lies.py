@@ -84,9 +84,9 @@ def test_a_server_that_tells_one_client_of_fewer_senders_does_not_open_it(round_
 def test_many_clients_need_identities_or_a_word_for_the_server():
     terms = Terms(spec="", bits=8, length=1, clients=101, threshold=68)
     for make in (lambda **word: Client(terms, 1, **word), lambda **word: Server(terms, **word)):
-        with pytest.raises(ValueError, match="is_server_trusted"):
+        with pytest.raises(ValueError, match="unsigned"):
             make()
-        make(is_server_trusted=True)
+        make(unsigned=True)
 
 
 def test_garbage_for_everybody_names_its_sender_and_the_next_round_works(round_of):

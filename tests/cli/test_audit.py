@@ -63,19 +63,20 @@ def test_a_broken_scheme_fails_the_command(run, monkeypatch):
     assert json.loads(as_json.stdout)["consistent"] is False
 
 
-SUM = ("--scheme", "sum", "--epsilon", "4", "-p", "clip=1", "-p", "clients=4", "-p", "threshold=3")
+SUM = ("--scheme", "clients", "--epsilon", "4", "-p", "clients=4", "-p", "threshold=3")
 
 
 def test_sums_are_audited_too(run):
     result = run(*SUM)
     assert result.exit_code == 0
-    for beginning in ("nominal", "proven", "exact", "shown", "Mind: a client's updates"):
+    for beginning in ("nominal", "proven", "estimated", "shown", "Mind: a client's updates"):
         assert line_of(result.stdout, beginning)
     found = json.loads(run(*SUM, "--json").stdout)
-    assert found["empirical"]["lower"] < found["exact"] <= found["proven"] <= 4.0
+    assert found["empirical"]["lower"] < found["estimated"] <= found["proven"] <= 4.0
+    assert found["estimated"] > 0.8 * found["proven"]
     assert (found["unit"], found["consistent"]) == ("client", True)
-    needed = "scheme 'sum' needs clip, clients, threshold"
-    assert needed in run(*SUM[:4]).output
+    usual = json.loads(json.loads(run(*SUM[:4], "--json").stdout)["scheme"])
+    assert usual == ["clients", {"clients": 5, "clip": 1.0, "epsilon": 4.0, "threshold": 4}]
 
 
 RECORDS = ("--scheme", "records", "--epsilon", "4", "-p", "clip=1", "-p", "clients=4")

@@ -91,7 +91,7 @@ def test_what_does_not_train_is_left_out_and_a_sum_of_the_rest_is_judged(
     assert "frozen=['1.bias', '1.weight']" in said
     assert f"130 of {130 + 785 * 64:,} entries train" in said
     assert "sent: 130 entries" in said  # of the table, which has no frozen tensors
-    scheme = jopeq.SecureSum(epsilon=4, clip=1, clients=100, threshold=67, participations=20)
+    scheme = jopeq.ClientSum(epsilon=4, clip=1, clients=100, threshold=67, rounds=20)
     assert str(judge(scheme.expected_error(130), 20)) in said
     local = jopeq.Sphere(epsilon=4 / 20, clip=1)
     assert str(judge(local.expected_error(130) / 100, 20)) in said

@@ -13,17 +13,18 @@ JOB = ("--epsilon", "4", "--rate", "2", "--dimension", "7850", "--rounds", "95")
 
 @pytest.fixture(scope="module")
 def rows():
-    return plan(4.0, 2.0, dimension=7850, rounds=95)
+    found = plan(4.0, rate=2.0, dimension=7850, rounds=95, clients=10)
+    return [row for row in found if row.unit == "sample"]
 
 
 @pytest.fixture
 def run(monkeypatch, rows, jopeq_command):
     """The command, with the one plan of this file computed once for all rounds and clients."""
 
-    def known(epsilon, rate, *, dimension, **others):
+    def known(epsilon, *, dimension, rate=None, **others):
         if (epsilon, rate, dimension) == (4.0, 2.0, 7850):
-            return rows
-        return plan(epsilon, rate, dimension=dimension, **others)
+            return [*plan(epsilon, dimension=dimension, **others), *rows]
+        return plan(epsilon, dimension=dimension, rate=rate, **others)
 
     monkeypatch.setattr(import_module("jopeq.cli.plan"), "make_plan", known)
     return lambda *options: jopeq_command("plan", *options)
@@ -31,7 +32,11 @@ def run(monkeypatch, rows, jopeq_command):
 
 def test_the_short_answer_fits_eighty_columns(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    for clients, said in ((10, "none: at this ε"), (1000, "take sum"), (1_000_000, "take sphere")):
+    for clients, said in (
+        (10, "none: at this ε"),
+        (1000, "take clients"),
+        (1_000_000, "take sphere"),
+    ):
         result = run(*JOB[:6], "--clients", clients)
         assert max(map(len, result.stdout.splitlines())) <= 80
         assert f"Recommended: {said}" in result.stdout
@@ -44,9 +49,9 @@ def test_the_recommendation_follows_the_learning_rule(run):
         rows = json.loads(run(*job).stdout)
         return {row["name"]: row["verdict"] for row in rows if "verdict" in row}
 
-    assert verdicts(100, 1) == {"sphere": "noise", "sum": "loses much"}
-    assert verdicts(1000, 1) == {"sphere": "loses much", "sum": "learns"}
-    assert verdicts(10, 20) == {"sphere": "noise", "sum": "noise"}
+    assert verdicts(100, 1) == {"sphere": "noise", "clients": "loses much"}
+    assert verdicts(1000, 1) == {"sphere": "loses much", "clients": "learns"}
+    assert verdicts(10, 20) == {"sphere": "noise", "clients": "noise"}
 
 
 def test_what_cannot_be_used_is_told(run):
@@ -59,7 +64,7 @@ def test_json(run, rows):
     assert result.exit_code == 0
     found = json.loads(result.stdout, parse_constant=pytest.fail)
     people = [row["name"] for row in found if "people_for_an_error_of_a_tenth" in row]
-    assert people == ["sphere", "sum"]
+    assert people == ["sphere", "clients"]
     found = [row for row in found if row["name"] not in people]
     for printed, row in zip(found, rows, strict=True):
         told = printed["scheme"], printed["distortion"], printed["payload_bytes"]
@@ -108,7 +113,7 @@ def test_a_refusal_of_records_names_what_works_when_tried(jopeq_command):
 
 def test_tables_fit_eighty_columns_and_the_bare_command_recommends_what_learns(jopeq_command):
     bare = jopeq_command("plan").stdout
-    assert "Recommended: take sum" in bare
+    assert "Recommended: take clients" in bare
     rules = [line.rstrip() for line in bare.splitlines() if "────" in line]
     assert len(rules) == 2
     assert max(map(len, rules)) <= 80

@@ -1,6 +1,7 @@
 """No compression, and dithered quantization without privacy: errors, rates, figures, refusals."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -182,3 +183,46 @@ def test_what_the_scale_gives_away_is_said():
     ):
         found = scaling_assumptions(jopeq.scheme("laplace", epsilon=4.0, **parameters))
         assert [said[: len(start)] for said, start in zip(found, starts, strict=True)] == starts
+
+
+def test_the_mean_of_the_target_is_a_public_shift(assert_mean):
+    """Decoded values keep μ; ε and the noise are those without it."""
+    mean = (0.5, -0.25)
+    plain = jopeq.scheme("jopeq", epsilon=4.0, rate=7.0, lattice="A2", gamma=200.0, clip=1.0)
+    shifted = replace(plain, mean=mean)
+    update = np.tile(np.float32([0.3, 0.1]), 20_000)
+    errors = (shifted.decode(shifted.encode(update)) - update).reshape(-1, 2)
+    assert_mean(errors, mean)
+    assert_mean(np.square(errors - mean), plain.target.noise.covariance.diagonal())
+    assert shifted.distortion == pytest.approx(plain.distortion + np.square(mean).mean(), rel=0.02)
+    assert shifted.bias() == pytest.approx(0.5, abs=0.02)
+    assert shifted.guarantee == plain.guarantee
+    assert jopeq.scheme_from_spec(shifted.spec) == shifted
+    line = jopeq.scheme("jopeq", epsilon=4.0, rate=3.0, mean=(0.5,))
+    assert line.bias() == pytest.approx(0.5, abs=0.05)
+    assert exact_epsilon(line).server == pytest.approx(line.guarantee.epsilon, rel=1e-6)
+    for wrong in ((0.5,), (0.9, 0.9), (math.nan, 0.0)):
+        with pytest.raises(ValueError, match="mean must be a point of the unit ball with 2"):
+            replace(plain, mean=wrong)
+
+
+def test_a_matrix_of_the_target_is_the_covariance_of_the_errors(assert_mean):
+    matrix = ((0.9, 0.2), (0.2, 0.7))
+    given = {"epsilon": 4.0, "rate": 7.0, "lattice": "A2", "gamma": 200.0, "clip": 1.0}
+    built = jopeq.scheme("jopeq", **given, nu=12, squared_scale=matrix)
+    assert jopeq.scheme_from_spec(built.spec) == built
+    assert built.target.noise.covariance == pytest.approx(np.array(matrix) * 12 / 10)
+    update = np.zeros(100_000, np.float32) + 0.1
+    errors = (built.decode(built.encode(update)) - update).reshape(-1, 2)
+    products = errors[:, :, None] * errors[:, None, :]
+    assert_mean(products.reshape(-1, 4), built.target.noise.covariance.ravel())
+    assert built.guarantee.epsilon > built.target.noise.epsilon()
+
+
+def test_gaussian_noise_needs_a_delta_and_other_laws_have_none():
+    for given in ({"law": "gaussian"}, {"delta": 1e-5}, {"law": "gaussian", "delta": 0.7}):
+        with pytest.raises(ValueError, match="delta"):
+            jopeq.scheme("jopeq", epsilon=4.0, rate=2.0, **given)
+    built = jopeq.scheme("jopeq", epsilon=4.0, rate=2.0, law="gaussian", delta=1e-5)
+    assert built.guarantee.for_update(100).delta == pytest.approx(1e-3)
+    assert exact_epsilon(built) is None

@@ -61,7 +61,7 @@ def test_your_pytorch_model(printed):
     pytest.importorskip("sklearn")
     shown = printed("tutorials/your_pytorch_model.py")
     found = re.findall(r"^(\w+): ([\d.]+)%", shown, re.MULTILINE)
-    assert [name for name, _ in found] == ["none", "sdq", "response", "sum"]
+    assert [name for name, _ in found] == ["none", "sdq", "response", "clients"]
     assert min(float(accuracy) for _, accuracy in found) > 75.0
 
 
@@ -70,7 +70,7 @@ def test_private_flower(printed):
     pytest.importorskip("sklearn")
     shown = printed("tutorials/private_flower.py")
     assert float(re.search(r"the same, private: ([\d.]+)%", shown)[1]) > 70.0
-    assert "JoPEQSumMod [budget-spent]" in shown
+    assert "SumMod [budget-spent]" in shown
 
 
 def test_secure_aggregation(printed):

@@ -25,7 +25,7 @@ def test_exactly_one_payload_comes_back():
         record = ArrayRecord({str(i): Array("uint8", (1,), STYPE, b"x") for i in range(count)})
         with pytest.raises(PayloadError, match=str(count)):
             from_content(RecordDict({"arrays": record}))
-    with pytest.raises(PayloadError, match="JoPEQMod"):
+    with pytest.raises(PayloadError, match="PayloadMod"):
         from_content(RecordDict({"arrays": ArrayRecord([np.zeros(3)])}))
 
 

@@ -4,7 +4,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 import jopeq
 from jopeq.flower.arrays import Model
-from jopeq.flower.strategy import decode_floats, open_update
+from jopeq.flower.payload_strategy import decode_floats, open_update
 
 EXACT = jopeq.scheme("none")
 

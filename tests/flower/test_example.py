@@ -12,7 +12,7 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
-from jopeq.flower import JoPEQStrategy, JoPEQSumStrategy, RecordStrategy
+from jopeq.flower import PayloadStrategy, RecordStrategy, SumStrategy
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flower-mnist"
@@ -36,7 +36,7 @@ def test_it_learns(flower, example):
         node: flower.context(config, {"partition-id": node - 2, "num-partitions": 3}, node)
         for node in (2, 3, 4)
     }
-    strategy = JoPEQStrategy(FedAvg(), task.scheme)
+    strategy = PayloadStrategy(FedAvg(), task.scheme)
     apps = dict.fromkeys(contexts, client_app.app)
     clients = flower.Federation(strategy, apps, contexts)
     arrays = ArrayRecord(task.new_model().state_dict())
@@ -62,7 +62,7 @@ def test_the_printed_lines_run_as_they_stand(page, count, objects, tmp_path, mon
     known = {  # what the pages leave to the reader
         "torch": torch,
         "jopeq": jopeq,
-        "Net": lambda: torch.nn.Linear(64, 10),
+        "Net": lambda: torch.nn.Linear(520, 10),
         "load_records": lambda context: None,
         "load_table": lambda context: None,
         "scheme": jopeq.RecordSum(epsilon=1.0, clip=1.0, **terms),
@@ -75,18 +75,19 @@ def test_the_printed_lines_run_as_they_stand(page, count, objects, tmp_path, mon
         names = dict(known)
         exec(programme.partition("strategy.start(")[0], names)
         made += [names[name] for name in ("strategy", "app") if name in names]
-    kinds = RecordStrategy | JoPEQStrategy | JoPEQSumStrategy | ClientApp | ServerApp
+    kinds = RecordStrategy | PayloadStrategy | SumStrategy | ClientApp | ServerApp
     assert len(made) == objects
     assert all(isinstance(one, kinds) for one in made)
 
 
 def test_the_hospitals_example_asks_and_then_trains(flower, tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    from jopeq.flower import circle_grid
-    from tests.flower.test_records import Grid, write_identity
+    from jopeq.flower import sum_server
+    from tests.flower.identities import write_identity
+    from tests.flower.test_records import Grid
 
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "flower-hospitals"))
-    monkeypatch.setattr(circle_grid, "_POLL", 0.0)
+    monkeypatch.setattr(sum_server, "_POLL", 0.0)
     from flower_hospitals import client_app, server_app, task
 
     contexts, trusted = {}, tmp_path / "trusted.txt"

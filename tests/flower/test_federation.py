@@ -97,7 +97,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from jopeq import Response
-from jopeq.flower import JoPEQMod, JoPEQStrategy
+from jopeq.flower import PayloadMod, PayloadStrategy
 from jopeq.flower.arrays import to_record
 from .patient import Patient
 
@@ -122,14 +122,14 @@ def gradient(w, features, labels):
 
 
 def spoil(msg, ctxt, call_next):
-    """Outermost, after JoPEQMod: what a faulty or hostile client might send."""
+    """Outermost, after PayloadMod: what a faulty or hostile client might send."""
     reply = call_next(msg, ctxt)
     if ctxt.node_config["role"] == "garbage":
         reply.content["arrays"] = to_record(os.urandom(25_000))
     return reply
 
 
-client = ClientApp(mods=[spoil, JoPEQMod(scheme)])
+client = ClientApp(mods=[spoil, PayloadMod(scheme)])
 
 
 @client.train()
@@ -168,7 +168,7 @@ def main(grid, context):
 
     count = int(config["nodes"])
     inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=count, min_available_nodes=count)
-    strategy = JoPEQStrategy(inner, scheme)
+    strategy = PayloadStrategy(inner, scheme)
     idle = Array(np.zeros(900_000, np.float32))
     zero = {"w": Array(np.zeros((10_000, 10), np.float32)), "idle": idle}
     zero["steps"] = Array(np.array(0))
@@ -466,7 +466,7 @@ def test_three_rounds_with_a_budget_a_killed_node_and_one_that_sends_garbage(tmp
     assert [m["jopeq-rejected"] for m in report["train"]] == [1, 1, 1]
     assert [m["jopeq-clients"] for m in report["train"]] == [4, 3, 2]
     assert "not a jopeq payload" in report["rejected"][0][0]
-    assert report["refused"] == [["JoPEQMod", "budget-spent"]]
+    assert report["refused"] == [["PayloadMod", "budget-spent"]]
     assert "SystemExit" in (tmp_path / "paying4.log").read_text()
     ledger = tmp_path / "home-paying4" / "jopeq" / "ledgers" / "client.json"
     assert jopeq.Ledger.load(ledger).rounds == 2

@@ -26,7 +26,7 @@ def test_the_guard_wraps_any_app(flower, tmp_path, monkeypatch):
     )
     hospitals = Hospitals(flower, tmp_path, node=LIMITS)
     bold = jopeq.RecordSum(**{**TERMS, "sampling": 1.0})  # draws more than the terms say
-    given = {"model": net, "loss": cross_entropy, "records": lambda _: (X, Y), "example": EXAMPLE}
+    given = {"model": net, "loss": cross_entropy, "load": lambda _: (X, Y), "example": EXAMPLE}
     inner = dict(hospitals.apps)
     inner[22] = record_client(bold, **given)
     inner[33] = ClientApp()  # without mod and without functions

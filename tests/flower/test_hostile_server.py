@@ -14,10 +14,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from flwr.clientapp import ClientApp
 
 import jopeq
-from jopeq.flower import JoPEQMod, JoPEQSumMod
+from jopeq.flower import PayloadMod, SumMod
 from jopeq.flower.arrays import from_content
+from jopeq.flower.payload_mod import offer
 from jopeq.flower.refusals import read_failure
-from jopeq.flower.settings import offer
 from jopeq.wire.payload import open_payload
 
 PIXELS = 16
@@ -163,7 +163,7 @@ def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, failure, sche
     cost = scheme.guarantee.epsilon * (1 if scheme.guarantee.unit == "update" else PIXELS + 3)
     budget = (PIXELS + 0.5) * cost
     path = flower.ledger(budget)
-    mod = JoPEQMod(scheme, budget=budget, ledger=path)
+    mod = PayloadMod(scheme, budget=budget, ledger=path)
     seen = attacked(flower, app(failure), mod, scheme)
     assert all(one == seen[0] for one in seen)
     assert seen[0][0] == "train"
@@ -183,7 +183,7 @@ def test_a_metric_that_stays_the_same_does_not_tell_either(flower, failure, metr
     """A declared one in any run; one that is only named as long as its first round goes well."""
     assert not IMAGE[0]
     context = None if isinstance(metrics, dict) else flower.context()  # None: each a run of its own
-    mod = JoPEQMod(WHOLE, metrics=metrics)
+    mod = PayloadMod(WHOLE, metrics=metrics)
     seen = attacked(flower, app(failure), mod, WHOLE, context=context)
     assert seen[0][3] == {"num-examples": 10}
     assert all(one == seen[0] for one in seen)
@@ -192,11 +192,17 @@ def test_a_metric_that_stays_the_same_does_not_tell_either(flower, failure, metr
 @pytest.mark.parametrize("kind", EXITS)
 @pytest.mark.parametrize("message_type", ["evaluate", "query"])
 def test_an_exit_in_another_message_is_answered_as_any_error_is(flower, kind, message_type):
-    summed = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=4)
-    for mod in (JoPEQMod(WHOLE), JoPEQSumMod(summed)):
+    summed = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=5, threshold=4)
+    for mod in (
+        PayloadMod(WHOLE, metrics=["loss"]),
+        PayloadMod(WHOLE),
+        SumMod(summed, unsigned=True),
+    ):
         message = flower.train_message(probe(0), kind=message_type)
-        failure = read_failure(mod(message, flower.context(), lambda *_: exits(kind)(None)))
-        assert (failure.made_by, failure.code) == (type(mod).__name__, "app")
+        reply = mod(message, flower.context(), lambda *_: exits(kind)(None))
+        told = [dict(record) for record in reply.content.values()]
+        assert told == ([{"loss": 1}] if told else [])
+        assert list(reply.content) == ["metrics"][: len(told)]
 
 
 def faint_probe(pixel):
@@ -227,7 +233,7 @@ def rounds_to_single(msg, arrays):
 @pytest.mark.parametrize("strict", ["seterr", "warnings"])
 def test_what_an_app_lets_numpy_raise_does_not_tell_a_pixel(flower, caplog, strict, scheme):
     """Nor may a fallback hide it: no encoding fails."""
-    mod = JoPEQMod(scheme)
+    mod = PayloadMod(scheme)
     errors = np.errstate(all="raise" if strict == "seterr" else "warn")
     with errors, warnings.catch_warnings(action="error"):
         seen = attacked(flower, rounds_to_single, mod, scheme, faint_probe)
@@ -239,7 +245,7 @@ def test_what_an_app_lets_numpy_raise_does_not_tell_a_pixel(flower, caplog, stri
 def test_norm_scaling_answers_too(flower):
     """Its scale travels in the clear, so it tells more; that a reply comes must not."""
     scheme = jopeq.scheme("laplace+sdq", epsilon=4.0, rate=3.0)
-    client = ClientApp(mods=[JoPEQMod(scheme)])
+    client = ClientApp(mods=[PayloadMod(scheme)])
     client.train()(lambda msg, _: app("raises")(msg, trained(msg)))
     for pixel in range(PIXELS):
         reply = client(flower.train_message(probe(pixel)), flower.context())

@@ -8,10 +8,10 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
-from jopeq.flower import JoPEQMod, JoPEQStrategy
-from jopeq.flower.arrays import RECORD, from_content
+from jopeq.flower import PayloadMod, PayloadStrategy
+from jopeq.flower.arrays import from_content
+from jopeq.flower.payload_mod import RECORD, offer
 from jopeq.flower.refusals import read_failure
-from jopeq.flower.settings import offer
 
 PRIVATE = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=0.05)
 NODES = range(1, 6)
@@ -33,8 +33,8 @@ def train(name, value):
 
 
 def federation(flower, scheme, **options):
-    strategy = JoPEQStrategy(FedAvg(min_train_nodes=5, min_available_nodes=5), scheme)
-    apps = {node: flower.trainer(train, [JoPEQMod(scheme, **options)]) for node in NODES}
+    strategy = PayloadStrategy(FedAvg(min_train_nodes=5, min_available_nodes=5), scheme)
+    apps = {node: flower.trainer(train, [PayloadMod(scheme, **options)]) for node in NODES}
     return flower.Federation(strategy, apps)
 
 
@@ -63,7 +63,7 @@ def test_statistics_reach_the_server_and_stay_positive(flower):
 def test_the_log_tells_what_coding_did_and_the_reply_does_not(flower, caplog):
     tiny = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=1e-4)
     with caplog.at_level(logging.INFO, logger="flwr"):
-        reply = answer(flower, JoPEQMod(tiny))
+        reply = answer(flower, PayloadMod(tiny))
     payload = from_content(reply.content)
     assert f"sent {len(payload)} bytes (2.0" in caplog.text
     assert "100.0% of the update clipped" in caplog.text
@@ -77,14 +77,14 @@ def test_a_client_takes_the_clips_of_the_round_from_the_server(flower):
     clips = dict(zip(floats, (0.25, 2.0, 4.0), strict=True))
     record = offer(layers)
     record["clips"] = list(clips.values())
-    reply = answer(flower, JoPEQMod(layers), **{RECORD: record})
+    reply = answer(flower, PayloadMod(layers), **{RECORD: record})
     payload = from_content(reply.content)
     layers.with_clips(clips).open(payload)
     with pytest.raises(jopeq.PayloadError, match="clips"):
         layers.open(payload)
     for wrong in ([0.25], [0.25, 2.0, -1.0], [0.25, 2.0, 1e31], [0.25, 2.0, float("nan")]):
         record["clips"] = wrong
-        refused = answer(flower, JoPEQMod(layers), **{RECORD: record})
+        refused = answer(flower, PayloadMod(layers), **{RECORD: record})
         assert read_failure(refused).code == "model"
     del record["clips"]
-    layers.open(from_content(answer(flower, JoPEQMod(layers), **{RECORD: record}).content))
+    layers.open(from_content(answer(flower, PayloadMod(layers), **{RECORD: record}).content))

@@ -9,8 +9,8 @@ import pytest
 
 import jopeq
 from jopeq.sums.record_accounting import epsilon_of
+from tests.flower.identities import write_identity
 from tests.flower.test_federation import deployment, needs_flower, wait_for
-from tests.flower.test_records import write_identity
 
 pytestmark = needs_flower
 TERMS = {"epsilon": 4.0, "clip": 1.0, "records": 1200, "sampling": 0.5, "rounds": 8}
@@ -91,7 +91,7 @@ class Watching:
 
 
 client = record_client(
-    scheme, model=net, loss=cross_entropy, records=records, most_records=300, table=table,
+    scheme, model=net, loss=cross_entropy, load=records, most_records=300, table=table,
     example=(torch.zeros(64), torch.tensor(0)),
 )
 server = ServerApp()

@@ -14,10 +14,10 @@ from jopeq import Ledger
 from jopeq.circle.circle import Kind
 from jopeq.circle.circle_client import read_audit
 from jopeq.flower import RoundFailedError, ask, record_client, survey_client
-from jopeq.flower import circle_grid as module
+from jopeq.flower import sum_server as module
 from jopeq.flower.guard import guard_app
-from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
+from jopeq.flower.tasks import RECORD
 from jopeq.statistics import Mean, Proportions, Survey, Variance
 from tests.flower.test_records import EXAMPLE, NODES, SCHEME, Hospitals, digits, fail, net
 
@@ -77,8 +77,8 @@ def test_one_app_answers_and_then_trains_from_one_ledger(wards, tmp_path):
             model=net,
             loss=cross_entropy,
             example=EXAMPLE,
-            records=lambda _, own=own: (inputs[own], labels[own]),
-            table=lambda _, n=n: TABLES[n],
+            load=lambda _, own=own: (inputs[own], labels[own]),
+            load_table=lambda _, n=n: TABLES[n],
         )
     answers = made.ask()
     ages = np.concatenate([TABLES[n]["age"] for n in NODES])

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from sklearn.datasets import load_digits
@@ -18,23 +16,24 @@ from torch.nn.functional import cross_entropy
 
 import jopeq
 from jopeq import Ledger
-from jopeq.analysis.record_audit import RecordRow
+from jopeq.analysis.plan import RecordRow
 from jopeq.circle.circle import Kind, kind_of
 from jopeq.flower import (
-    RecordMod,
     RecordStrategy,
     RoundFailedError,
+    SumMod,
     record_client,
     record_strategy,
     reply_total,
 )
-from jopeq.flower import circle_grid as module
+from jopeq.flower import sum_server as module
 from jopeq.flower.record_app import _draw
-from jopeq.flower.record_mod import RECORD
 from jopeq.flower.refusals import read_failure
+from jopeq.flower.tasks import RECORD
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.torch import clipped_sum
+from tests.flower.identities import write_identity
 
 FEATURES, CLASSES = 64, 10
 EXAMPLE = torch.zeros(FEATURES), torch.tensor(0)
@@ -63,15 +62,6 @@ def accuracy_of(arrays):
     model.load_state_dict(arrays.to_torch_state_dict())
     inputs, labels = digits()
     return float((model(inputs[1500:]).argmax(1) == labels[1500:]).float().mean())
-
-
-def write_identity(folder, name):
-    key = Ed25519PrivateKey.generate()
-    path = folder / f"{name}.pem"
-    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
-    path.chmod(0o600)
-    return path, key.public_key().public_bytes_raw().hex()
 
 
 class Grid:
@@ -135,7 +125,7 @@ class Hospitals:
             }
             self.contexts[n] = flower.context(node=n, node_config=config)
 
-            def records(_, n=n, own=own):
+            def load(_, n=n, own=own):
                 self.read.append(n)
                 return inputs[own], labels[own]
 
@@ -143,7 +133,7 @@ class Hospitals:
                 scheme,
                 model=net,
                 loss=cross_entropy,
-                records=records,
+                load=load,
                 example=EXAMPLE,
                 most_records=320,
             )
@@ -192,7 +182,7 @@ def spent(shares):
 def test_a_run_learns_pays_and_reports(flower, tmp_path):
     hospitals, scalars = Hospitals(flower, tmp_path), []
     writer = SimpleNamespace(add_scalar=lambda *row: scalars.append(row))
-    strategy = hospitals.strategy(table=tmp_path / "rounds.csv", writer=writer)
+    strategy = hospitals.strategy(csv=tmp_path / "rounds.csv", writer=writer)
 
     def evaluate(_, arrays):
         return MetricRecord({"accuracy": accuracy_of(arrays)})
@@ -221,7 +211,7 @@ def test_a_run_learns_pays_and_reports(flower, tmp_path):
 def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
     scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
     hospitals, file = Hospitals(flower, tmp_path, scheme), tmp_path / "run.pt"
-    options = {"evaluate_every": 2, "checkpoint": file, "table": tmp_path / "rounds.csv"}
+    options = {"evaluate_every": 2, "checkpoint": file, "csv": tmp_path / "rounds.csv"}
     strategy, models = hospitals.strategy(scheme, **options), []
 
     def keep(_, arrays):
@@ -250,7 +240,7 @@ def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
         assert found["records"] == pytest.approx(1500, rel=0.2)
     # both kinds of events, in the ledger and on the server: exactly what the plan is for
     ledger = Ledger.load(tmp_path / "11.json")
-    assert sorted(ledger.runs.values()) == [(2, 2), (4, 4)]
+    assert sorted((run.spent.rounds, run.planned) for run in ledger.runs) == [(2, 2), (4, 4)]
     runs = (scheme.spend(DIMENSION, 4), scheme.evaluation.spend(3, 2))
     assert again.epsilon == epsilon_of(runs, scheme.delta, scheme.epsilon)
     assert ledger.spent.epsilon == pytest.approx(again.epsilon)
@@ -264,7 +254,7 @@ def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
     again._every, hospitals.read = 1, []
     again._evaluation._shares.clear()
     again.configure_evaluate(5, result.arrays, ConfigRecord(), hospitals.grid)
-    assert {one.code for one in again._evaluation.reports[-1].failed} == {"budget-spent"}
+    assert {one.code for one in again._evaluation.refusing.values()} == {"budget-spent"}
     assert not hospitals.read
 
 
@@ -362,8 +352,45 @@ def test_a_run_ends_with_the_model_when_nobody_can_pay(flower, tmp_path):
     strategy = hospitals.strategy(scheme)
     result = strategy.start(hospitals.grid, num_rounds=2)
     assert sorted(result.train_metrics_clientapp) == [1]
-    assert {failure.code for failure in strategy.reports[-1].failed} == {"budget-spent"}
+    assert {failure.code for failure in strategy._sums.refusing.values()} == {"budget-spent"}
+    assert hospitals.grid.kinds() == 2 * ([Kind.ASK] * 5 + [Kind.ATTEMPT] * 5)  # none in vain
     assert set(hospitals.shares().values()) == {2}
+    last = hospitals.strategy(scheme)  # which knows nothing of all that: asking is free
+    last.start(hospitals.grid, num_rounds=1)
+    assert {failure.code for failure in last.reports[0].failed} == {"budget-spent"}
+    assert hospitals.grid.kinds()[20:] == [Kind.ASK] * 5
+    assert set(hospitals.shares().values()) == {2}
+
+
+def test_a_ledger_that_covers_too_little_is_told_and_burns_nobody(flower, tmp_path, caplog):
+    """A hospital that cannot pay refuses in the exchange of keys: no other pays for a sum of it."""
+    hospitals, file = Hospitals(flower, tmp_path), tmp_path / "run.pt"
+    small = spent(3) * 1.0001
+    (tmp_path / "33.json").unlink()
+    Ledger.create(tmp_path / "33.json", small, 1e-5)
+    strategy = hospitals.strategy(checkpoint=file)
+    strategy.start(hospitals.grid, num_rounds=5)
+    assert "node 33: its ledger covers 3 of 12 rounds" in caplog.text
+    assert hospitals.shares() == {11: 5, 22: 5, 33: 3, 44: 5, 55: 5}
+    again = hospitals.strategy(checkpoint=file)
+    again.start(hospitals.grid, num_rounds=6)
+    asked = [m.metadata.dst_node_id for m in hospitals.grid.sent]
+    assert asked.count(33) == 4  # for keys and three shares: a restarted server does not forget
+    assert [len(report.entries) for report in again.reports] == [5, 5, 5, 4, 4, 4]
+    assert hospitals.shares() == {11: 6, 22: 6, 33: 3, 44: 6, 55: 6}
+
+
+def test_an_evaluation_that_uses_up_a_ledger_burns_nobody(flower, tmp_path):
+    """Training asks for the keys of a hospital again before it counts on its next share."""
+    scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
+    hospitals = Hospitals(flower, tmp_path, scheme)
+    runs = (scheme.spend(DIMENSION, 2), scheme.evaluation.spend(3, 1))
+    (tmp_path / "33.json").unlink()
+    Ledger.create(tmp_path / "33.json", epsilon_of(runs, 1e-5, scheme.epsilon) * 1.0001, 1e-5)
+    strategy = hospitals.strategy(scheme, evaluate_every=2)
+    strategy.start(hospitals.grid, num_rounds=3)
+    assert [len(report.entries) for report in strategy.reports] == [5, 5, 4]
+    assert hospitals.shares() == {11: 4, 22: 4, 33: 3, 44: 4, 55: 4}  # with an evaluation
 
 
 X, Y = torch.ones(3, FEATURES), torch.tensor([1, 2, 3])
@@ -416,7 +443,7 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
         scheme,
         model=net,
         loss=cross_entropy,
-        records=records,
+        load=records,
         example=EXAMPLE,
         most_records=320,
         most_rows=each,
@@ -459,7 +486,7 @@ def test_a_cap_that_does_not_hold_cuts_at_random(sampling, caplog):
 
 
 def other_app(answer):
-    app = ClientApp(mods=[RecordMod(SCHEME)])
+    app = ClientApp(mods=[SumMod(SCHEME)])
     for register in (app.train, app.evaluate, app.query):
         register()(answer)
     return app
@@ -546,7 +573,7 @@ def test_what_a_hospital_refuses_before_it_reads_anything(flower, tmp_path, name
     with pytest.raises(RoundFailedError):
         strategy.start(hospitals.grid, num_rounds=1)
     assert {failure.code for failure in strategy.reports[0].failed} == {code}
-    assert {failure.made_by for failure in strategy.reports[0].failed} == {"RecordMod"}
+    assert {failure.made_by for failure in strategy.reports[0].failed} == {"SumMod"}
     assert not hospitals.read
     assert set(hospitals.shares().values()) == {0}
 
@@ -602,7 +629,7 @@ def test_unsigned_runs_say_what_is_left(flower, tmp_path, caplog):
         SCHEME,
         model=net,
         loss=cross_entropy,
-        records=lambda _: (X, Y),
+        load=lambda _: (X, Y),
         example=EXAMPLE,
         unsigned=True,
     )
@@ -620,9 +647,8 @@ def test_unsigned_runs_say_what_is_left(flower, tmp_path, caplog):
     assert {failure.code for failure in strategy.reports[0].failed} == {"limits"}
 
 
-@pytest.mark.parametrize("dropouts", ["ready", "recover"])
-def test_other_protocols(flower, tmp_path, dropouts):
-    scheme = jopeq.RecordSum(**{**TERMS, "threshold": 4, "dropouts": dropouts})
+def test_the_other_protocol(flower, tmp_path):
+    scheme = jopeq.RecordSum(**{**TERMS, "threshold": 4, "dropouts": "recover"})
     hospitals = Hospitals(flower, tmp_path, scheme)
     result = hospitals.strategy(scheme).start(hospitals.grid, num_rounds=8)  # two are noisy
     assert set(hospitals.shares().values()) == {8}
@@ -649,7 +675,7 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="largest_loss"):
         RecordStrategy(SCHEME, **given, largest_loss=0.0)
     frozen = net().requires_grad_(False)
-    app = {"loss": cross_entropy, "records": lambda _: (X, Y), "example": EXAMPLE}
+    app = {"loss": cross_entropy, "load": lambda _: (X, Y), "example": EXAMPLE}
     with pytest.raises(ValueError, match="model"):
         record_client(SCHEME, model=lambda: frozen, **app)
     with pytest.raises(ValueError, match="model"):
@@ -657,4 +683,4 @@ def test_bad_settings():
     with pytest.raises(ValueError, match="most_records"):
         record_client(SCHEME, model=net, most_records=401, **app)
     with pytest.raises(ValueError, match="scheme"):
-        RecordMod(jopeq.SecureSum(epsilon=1.0, clip=1.0, clients=5, threshold=3))
+        SumMod(jopeq.scheme("none"))

@@ -8,7 +8,7 @@ from flwr.serverapp import strategy as flwr_strategies
 from flwr.serverapp.strategy import FedAvg
 
 from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
-from tests.flower.test_strategy import OPEN, SCHEME, coded, minimum, node_3, start
+from tests.flower.test_payload_strategy import OPEN, SCHEME, coded, minimum, node_3, start
 
 
 def reply(**metrics):

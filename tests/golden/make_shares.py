@@ -1,4 +1,4 @@
-"""Makes shares.json: plans and shares that today's ``SecureSum`` makes, and what they decode to.
+"""Makes shares.json: plans and shares of private sums as of today, and what they decode to.
 
     PYTHONPATH=src python tests/golden/make_shares.py
 
@@ -20,30 +20,38 @@ from jopeq.random.streams import PrivateStream
 
 FILE = Path(__file__).with_name("shares.json")
 SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
-_COMMON = {"epsilon": 4.0, "clip": 0.5, "colluding": 0}
-# name: [parameters, dimension]
+_RECORDS = {"epsilon": 1.0, "clip": 0.5, "records": 4000, "rounds": 30, "clients": 10}
+_CLIENTS = {"epsilon": 4.0, "clip": 0.5}
+# name: [scheme, parameters, dimension, rows]
 CASES: dict[str, list[Any]] = {
-    "hundred": [{**_COMMON, "clients": 100, "threshold": 67, "bits": 8, "kept": 1.0}, 5000],
-    "kept": [{**_COMMON, "clients": 10, "threshold": 7, "participations": 20}, 20_001],
-    "wide": [{**_COMMON, "clients": 500, "threshold": 400, "colluding": 100}, 1000],
-    "replaced": [{**_COMMON, "clients": 3, "threshold": 2, "neighbours": "replaced"}, 64],
-    "one": [{**_COMMON, "clients": 2, "threshold": 2}, 1],
-}
+    "hospitals": ["records", {**_RECORDS, "sampling": 1.0, "threshold": 5}, 650, 7],
+    "wide": ["records", {**_RECORDS, "sampling": 0.14, "threshold": 8, "bits": 20}, 20_001, 2],
+    "recover": [
+        "records", {**_RECORDS, "sampling": 0.5, "threshold": 8, "dropouts": "recover"}, 64, 3,
+    ],
+    "hundred": ["clients", {**_CLIENTS, "clients": 100, "threshold": 67, "bits": 12}, 5000, 1],
+    "cohort": [
+        "clients", {**_CLIENTS, "clients": 5, "threshold": 3, "dropouts": "repeat"}, 1000, 1,
+    ],
+    "one": ["clients", {**_CLIENTS, "clients": 3, "threshold": 3, "rounds": 20}, 1, 1],
+}  # fmt: skip
 
 
 def made(case: list[Any]) -> dict[str, Any]:
     """What the file keeps of a case."""
-    parameters, dimension = case
-    scheme = jopeq.SecureSum(**parameters)
+    name, parameters, dimension, rows = case
+    scheme: Any = jopeq.scheme(name, **parameters)
     plan = scheme.plan(dimension)
-    words = (np.arange(dimension, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B1)
-    update = (words % np.uint64(1 << 32) / 2.0**31 - 1.0).astype(np.float32)
-    share = scheme.encode(update, seed=SEED, noise=PrivateStream.reproducible(NOISE))
-    mean = scheme.decode(share, seed=SEED, dimension=dimension, clients=scheme.threshold)
+    words = (np.arange(rows * dimension, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B1)
+    values = (words % np.uint64(1 << 32) / 2.0**31 - 1.0).astype(np.float32)
+    given = values if name == "clients" else values.reshape(rows, dimension)
+    share = scheme.encode(given, seed=SEED, noise=PrivateStream.reproducible(NOISE))
+    total = share.astype(np.int64) // 4  # no total of uniform integers
+    mean = scheme.decode(total, seed=SEED, dimension=dimension, clients=scheme.threshold)
     return {
         "case": case,
-        "plan": [plan.kept, plan.bits, plan.sigma64, plan.bound, plan.step.hex()],
-        "share": kept(share.astype("<u2").tobytes()),
+        "plan": [plan.bits, plan.sigma64, plan.bound, plan.noise_multiplier, plan.step.hex()],
+        "share": kept(share.astype("<u4").tobytes()),
         "mean": kept(mean.astype("<f4").tobytes()),
     }
 

@@ -12,17 +12,15 @@ import torch
 
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import arguments as plans
-from jopeq.kernels.gpu import codec, measure, share
+from jopeq.kernels.gpu import codec, measure
 from jopeq.kernels.gpu.arguments import ROW, TILE, uses_triton
 from jopeq.lattice.codebook import unit_dither
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import into_unit_ball
-from jopeq.noise.gaussian_rounding import DRAW_LANE
 from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, READ_CHUNK, lane_sum
-from jopeq.wire.rotation import rotate_block
 
 _MAX_COORDINATE = 2.0**50
 
@@ -159,37 +157,12 @@ def chunk_sums(tensor, mean, is_square):
     return torch.tensor([lane_sum(terms[i : i + READ_CHUNK]) for i in starts], dtype=torch.float64)
 
 
-def key_stream(key, lane, first, count, device):
-    return torch.from_numpy(_stream(key).read(lane=lane, start=first, count=count))
-
-
-def turn(source, values, start, key, factor=1.0):
-    turned = rotate_block(source.double().numpy() * factor, start, _stream(key))
-    values.copy_(torch.from_numpy(turned))
-
-
-def draw_share(values, law, bound, bits, key, bytes_):
-    moved = values.numpy() + (bytes_.numpy() + 0.5) / 256.0
-    places = np.floor(moved).clip(-bound, bound).astype(np.int64)
-    words = _stream(key).words64(lane=DRAW_LANE, start=0, count=len(places))
-    letters = law.draw(places, words) & ((1 << bits) - 1)
-    found = torch.from_numpy(letters.astype(np.uint8 if bits <= 8 else np.uint16))
-    return found, int(np.square(places).sum())
-
-
-def _stream(key):
-    return SharedStream(np.array(key, "<i4").tobytes())
-
-
 def stand_in(monkeypatch: Any) -> None:
     """Let NumPy do what Triton does, on devices where Triton does not run."""
     for part in (encode, decode, join, split):
         name = f"{part.__name__}_with_triton"
         monkeypatch.setattr(codec, name, _dispatch(getattr(codec, name), part))
-    for part in (key_stream, turn, draw_share, chunk_sums):
-        chosen = _dispatch(getattr(share, part.__name__), part)
-        monkeypatch.setattr(share, part.__name__, chosen)
-    monkeypatch.setattr(measure, "chunk_sums", share.chunk_sums)
+    monkeypatch.setattr(measure, "chunk_sums", _dispatch(measure.chunk_sums, chunk_sums))
     monkeypatch.setattr(plans, "uses_triton", lambda device: True)
 
 

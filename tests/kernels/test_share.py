@@ -1,33 +1,16 @@
-"""Shares of a secure sum by compiled kernels, torch and Triton: the plain path's integers.
-
-With TRITON_INTERPRET=1 the Triton kernels run on the CPU (``test_gpu_interpreter`` starts that).
-"""
+"""Shares of private sums by compiled kernels: the plain path's integers."""
 
 from __future__ import annotations
-
-import importlib
 
 import numpy as np
 import pytest
 
 import jopeq
-from jopeq import kernels
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.sums.shares import rotate
 
 SEED, NOISE = bytes(range(32)), bytes(range(100, 132))
-COMMON = {"epsilon": 4.0, "clip": 1.0}
-HUNDRED = {**COMMON, "clients": 100, "threshold": 67}
-# parameters, entries, size of the update
-CASES = [
-    ({**COMMON, "clients": 3, "threshold": 3}, 1, 1.0),
-    ({**COMMON, "clients": 3, "threshold": 3}, 13, 0.1),
-    ({**HUNDRED, "bits": 12}, 97, 1.0),
-    ({**HUNDRED}, 4096, 0.01),
-    ({**HUNDRED, "participations": 20}, 5001, 1.0),
-    ({**HUNDRED, "bits": 8, "kept": 1.0}, 70_001, 1e-3),
-    ({**HUNDRED, "bits": 8, "kept": 1.0}, 1 << 17, 1.0),
-]
+HUNDRED = {"epsilon": 4.0, "clip": 1.0, "clients": 100, "threshold": 67}
 
 
 def update_of(count, size):
@@ -38,20 +21,6 @@ def noise():
     return PrivateStream.reproducible(NOISE)
 
 
-@pytest.mark.parametrize(("given", "count", "size"), CASES, ids=str)
-@pytest.mark.parametrize("threads", [1, 2])
-def test_compiled_shares(given, count, size, threads, same_outcome, many_threads):
-    scheme, update = jopeq.SecureSum(**given), update_of(count, size)
-    decoding = {"seed": SEED, "dimension": count, "clients": scheme.threshold}
-
-    def work():
-        share = scheme.encode(update, seed=SEED, noise=noise())
-        mean = scheme.decode(share.astype(np.int64) * 3, **decoding)
-        return share.dtype, share.tobytes(), mean.tobytes()
-
-    assert same_outcome(work, threads)[0] == "done"
-
-
 @pytest.mark.parametrize("count", [5, 40, 70_001, 200_003])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled_shares_of_any_entries(count, threads, same_outcome, many_threads):
@@ -60,11 +29,16 @@ def test_compiled_shares_of_any_entries(count, threads, same_outcome, many_threa
     broken = narrow.copy()
     broken[::7] = np.nan
     state = {"a": narrow, "none": narrow[:0], "b": narrow[::2].astype(np.float16), "c": broken}
-    scheme = jopeq.SecureSum(**HUNDRED, bits=14, kept=1.0)
-    updates = (state, narrow.astype(np.float64), narrow[::-1], broken)
+    scheme = jopeq.ClientSum(**HUNDRED, bits=14)
+    decoding = {"seed": SEED, "dimension": count, "clients": scheme.threshold}
 
     def work():
-        return [scheme.encode(each, seed=SEED, noise=noise()).tobytes() for each in updates]
+        shares = [
+            scheme.encode(each, seed=SEED, noise=noise())
+            for each in (state, narrow.astype(np.float64), narrow[::-1], broken)
+        ]
+        mean = scheme.decode(shares[1].astype(np.int64) // 4, **decoding)
+        return [each.tobytes() for each in (*shares, mean)]
 
     assert same_outcome(work, threads)[0] == "done"
 
@@ -100,30 +74,3 @@ def test_compiled_shares_of_records(given, count, threads, same_outcome, many_th
         return [(share.dtype, share.tobytes()) for share in shares]
 
     assert same_outcome(work, threads)[0] == "done"
-
-
-def test_kernels_hand_back_what_exceeds_the_bound(on):
-    law = jopeq.SecureSum(**HUNDRED, kept=1.0).plan(5000).law
-    values = np.full(5000, 2.0)
-    with on():
-        assert kernels.draw_share(values, law, 140, 8, noise()) is None  # Σ Y² is 20,000 at least
-        assert kernels.draw_share(values, law, 1000, 8, noise()) is not None
-
-
-@pytest.mark.parametrize(("given", "count", "size"), CASES[:6], ids=str)
-def test_shares_of_a_device(given, count, size, monkeypatch):
-    torch = pytest.importorskip("torch")
-    importlib.import_module("tests.kernels.gpu_in_numpy").stand_in(monkeypatch)
-    device = importlib.import_module("jopeq.kernels.device")
-    scheme, update = jopeq.SecureSum(**given), update_of(count, size)
-    if importlib.import_module("jopeq.kernels.gpu.jit").IS_INTERPRETED and count > 5001:
-        pytest.skip("slow in the interpreter")
-    update[0] = np.nan
-    share = scheme.encode(update, seed=SEED, noise=noise())
-    where = "cuda" if torch.cuda.is_available() else "cpu"
-    shared, parts = SharedStream(SEED), torch.from_numpy(update).to(where).tensor_split(2)
-    recipe = scheme.recipe(scheme.plan(count), shared)
-    found, is_within, invalid = device.encode_share(recipe, parts, shared, noise())
-    assert (is_within, invalid) == (True, 1)
-    assert found.dtype == share.dtype
-    assert (found == share).all()

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jopeq.lattice import codebook as module
+from jopeq.lattice import reduced
 from jopeq.lattice.codebook import codebook, letters_for_rate, step_for_support, step_for_unit_ball
 from jopeq.lattice.lattices import NAMES, Lattice
 
@@ -20,6 +21,7 @@ LATTICES = {name: Lattice(name, step=0.3) for name in NAMES} | {
     "square": Lattice(generator=((1.0, 0.0), (0.0, 1.0))),
     "tiny": Lattice(generator=((3e-6, 1e-6), (0.0, 2e-6))),
     "huge": Lattice(generator=((4e9, 1e9), (0.0, 3e9))),
+    "body-centred": Lattice(generator=((-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0))),
 }
 LETTERS = (2, 3, 4, 5, 7, 8, 9, 16, 25, 64, 100, 255, 256)
 
@@ -69,10 +71,10 @@ def test_points_are_counted_before_they_are_listed():
     for lattice, radius in ((Lattice("Z"), 3e6), (Lattice("A2"), 1500.0), (Lattice("E8"), 6.0)):
         tracemalloc.start()
         with pytest.raises(ValueError, match="points to list within"):
-            module.points_within(lattice, 0 * lattice.basis[0], radius)
+            reduced.points_within(lattice.basis, 0 * lattice.basis[0], radius)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 2 * module.MAX_POINTS * lattice.dimension * 8
+        assert peak < 2 * reduced.MAX_POINTS * lattice.dimension * 8
 
 
 def all_words(codes):
@@ -111,7 +113,9 @@ def brute_force_energies(lattice, shift, count):
         whole = np.array(list(itertools.product(np.arange(-7, 8.0), repeat=4)))
         points = whole[whole.sum(axis=1) % 2 == 0]
     else:
-        whole = np.array(list(itertools.product(np.arange(-40, 41), repeat=2)))
+        reach = {2: 40, 3: 12}[lattice.dimension]
+        axis = np.arange(-reach, reach + 1)
+        whole = np.array(list(itertools.product(axis, repeat=lattice.dimension)))
         points = whole @ lattice.scale(1.0).basis
     return np.sort(((points + shift) ** 2).sum(axis=1))[:count]
 

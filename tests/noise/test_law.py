@@ -16,7 +16,15 @@ from scipy import integrate, special, stats
 
 import jopeq
 from jopeq.lattice.lattices import NAMES, Lattice
-from jopeq.noise import DIAMETER, Laplace, MultivariateT, add_noise, t_epsilon
+from jopeq.noise import (
+    DIAMETER,
+    EuclideanLaplace,
+    Gaussian,
+    Laplace,
+    MultivariateT,
+    add_noise,
+    t_epsilon,
+)
 from jopeq.noise.law import NoiseRecipe
 from jopeq.privacy.calibration import calibrate_t
 from jopeq.random.portable import MAX_EXPONENTIAL
@@ -31,10 +39,16 @@ LAWS = {
     "t 2": MultivariateT(6.0, 1.131, 2),
     "t 2 full": MultivariateT(12.0, SIGMA, 2),
     "t 4": MultivariateT(14.0, 0.5, 4),
+    "l2 2": EuclideanLaplace(0.5, 2),
+    "l2 5": EuclideanLaplace(0.3, 5),
+    "Gauss 1": Gaussian(0.6),
+    "Gauss 2": Gaussian(0.6, 2),
+    "Gauss 3": Gaussian(1.7, 3),
 }
 APART = {name: law for name, law in LAWS.items() if isinstance(law, Laplace)}
 FLAT = {name: law for name, law in LAWS.items() if law.dimension == 1}
 PLANE = {name: law for name, law in LAWS.items() if law.dimension == 2}
+PURE = {name: law for name, law in (FLAT | PLANE).items() if not isinstance(law, Gaussian)}
 ROWS = 200_000
 
 
@@ -47,6 +61,11 @@ def characteristic(law, t):
     rows = np.reshape(t, (-1, law.dimension))
     if isinstance(law, Laplace):
         return np.prod(1 / (1 + (law.scale * rows) ** 2), axis=1)
+    squares = np.square(rows).sum(axis=1)
+    if isinstance(law, Gaussian):
+        return np.exp(-0.5 * law.variance * squares)
+    if isinstance(law, EuclideanLaplace):
+        return (1.0 + law.scale**2 * squares) ** (-0.5 * (law.dimension + 1))
     half = law.nu / 2
     r = np.sqrt(law.nu * np.einsum("ij,jk,ik->i", rows, law.scale_matrix, rows))
     r = np.maximum(r, 1e-20)  # below, it is 1 to the last bit
@@ -166,7 +185,7 @@ def log_ratio(law, x, shift):
 
 
 @pytest.mark.parametrize("distance", [0.1, 1.0, 2.0, 5.0])
-@of(FLAT | PLANE)
+@of(PURE)
 def test_epsilon_is_the_largest_log_ratio_of_the_density(law, distance):
     """Attained in the worst direction, and exceeded in none."""
     size = law.dimension
@@ -190,6 +209,8 @@ def test_epsilon_is_the_largest_log_ratio_of_the_density(law, distance):
 TARGETS = {
     "Laplace": lambda size: Laplace(0.5, size),
     "t": lambda size: MultivariateT(12.0, 0.614, size),
+    "l2": lambda size: EuclideanLaplace(0.4, size) if size > 1 else Laplace(0.4),
+    "Gauss": lambda size: Gaussian(0.7, size),
 }
 
 
@@ -311,6 +332,24 @@ def test_epsilon_is_promised_only_where_draws_reach_every_output():
                 assert law.covers_ball == (farthest(law) >= 2.0 * math.sqrt(dimension))
                 if law.covers_ball:
                     assert corner <= farthest(law) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_the_l2_mechanism_reaches_as_far_as_its_longest_draw(size, assert_follows):
+    """Lengths are Gamma(L); all that the cut leaves is within the longest, 185 scales."""
+    law = EuclideanLaplace(0.5, size)
+    lengths = np.linalg.norm(law.sample(PrivateStream.reproducible(bytes(32)), 0, ROWS), axis=1)
+    assert_follows(lengths / law.scale, lambda r: special.gammainc(size, r))
+    assert law.reach * math.sqrt(size) == pytest.approx(185.07 * law.scale, rel=1e-4)
+    assert 0 < law.lost < 1e-9
+    assert EuclideanLaplace(2 / 200, size).covers_ball is False
+
+
+def test_the_end_of_gaussian_draws_is_within_delta():
+    law = Gaussian(0.5)
+    assert 2 * special.ndtr(-law.reach / law.scale) < 2.0**-70
+    assert law.reach < 0.5 * math.sqrt(2 * 185)  # where draws end
+    assert law.slope >= (law.reach + DIAMETER) / law.variance  # of −x²/2σ², at the cut
 
 
 def test_two_inputs_with_no_output_in_common_have_no_epsilon():

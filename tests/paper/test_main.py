@@ -6,11 +6,11 @@ import paper.__main__ as command
 
 
 def options(folder):
-    return ["--results", str(folder), "--page", str(folder / "docs" / "results.md")]
+    return ["--results", str(folder), "--page", str(folder / "docs" / "paper.md")]
 
 
 def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
-    page = tmp_path / "docs" / "results.md"
+    page = tmp_path / "docs" / "paper.md"
     page.parent.mkdir()
     page.write_text("# Results of weeks")
     elsewhere = ["--page", str(page), "--data-dir", str(tmp_path)]
@@ -23,7 +23,7 @@ def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
 def test_a_page_that_cannot_be_written_shows_before_the_work(tmp_path, monkeypatch, capsys, name):
     (tmp_path / "file").touch()
     (tmp_path / "folder.md").mkdir()
-    monkeypatch.setattr("paper.theory.run", pytest.fail)
+    monkeypatch.setattr("paper.theory.compute", pytest.fail)
     monkeypatch.setattr(command, "_load", pytest.fail)
     for place in ("file/page.md", "folder.md"):
         arguments = [name, "--results", str(tmp_path / "r"), "--page", str(tmp_path / place)]

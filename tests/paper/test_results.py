@@ -22,7 +22,7 @@ def test_every_figure_of_the_page_is_drawn(results, tmp_path, monkeypatch):
         monkeypatch.setattr(Figure, name, lambda self, *_, **__: None)
     assert results.sections == list(SECTIONS)
     page.draw(results, tmp_path)
-    text = page.results_page(results)
+    text = page.paper_page(results, "")
     assert {path.name for path in tmp_path.iterdir() if "-phone" not in path.name} == {
         part.split(")")[0] for part in text.split("(figures/")[1:]
     }
@@ -32,17 +32,18 @@ def test_sections_whose_runs_are_missing_are_left_out(results, tmp_path):
     few = tmp_path / "results"
     few.mkdir()
     with pytest.raises(DataError, match=few.name):
-        page.run(few, tmp_path / "docs" / "results.md")
+        page.run(few, tmp_path / "docs" / "paper.md")
     assert not (tmp_path / "docs").exists()
     shutil.copy(ROOT / "results" / "fig2.jsonl", few)
     lines = (ROOT / "results" / "table1.jsonl").read_text().splitlines(keepends=True)
     (few / "table1.jsonl").write_text("".join(lines[:40]))  # some rows have no run
-    left_out = page.run(few, tmp_path / "docs" / "results.md")
-    assert left_out == [name for name in SECTIONS if name != "fig2"]
-    headings = [line for line in (tmp_path / "docs" / "results.md").read_text().splitlines()
+    left_out = page.run(few, tmp_path / "docs" / "paper.md")
+    assert left_out == [*(name for name in SECTIONS if name != "fig2"), "theory"]
+    headings = [line for line in (tmp_path / "docs" / "paper.md").read_text().splitlines()
                 if line.startswith("#")]  # fmt: skip
-    settings = "## What comes from the paper, and what from its code"
-    assert headings == ["# Results", "## Figure 2: SNR against rate", settings]
+    differs = "## Where this differs from the paper { #differs }"
+    settings = "## What comes from the paper, and what from its code { #settings }"
+    assert headings == ["# The paper", "## Figure 2: SNR against rate", differs, settings]
 
 
 def test_our_accuracies_are_not_below_the_authors_code(results):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from jopeq import scheme
 from jopeq.entries.additive import LAWS, NoiseTarget
@@ -73,11 +74,15 @@ def test_the_printed_epsilon_holds_for_floating_point_draws(epsilon, log_chances
     assert (built.guarantee.epsilon == epsilon) == built.guarantee.is_exact == (epsilon > 0.05)
 
 
+DELTAS = {"gaussian": 1e-5}
+
+
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("lattice", LATTICES)
 def test_rounding_costs_nothing_beside_ordinary_cells(law, lattice):
     for epsilon in (0.5, 4.0, 20.0):
-        found = scheme("jopeq", epsilon=epsilon, rate=2.0, lattice=lattice, law=law, gamma=9.0)
+        given = {"epsilon": epsilon, "rate": 2.0, "lattice": lattice, "gamma": 9.0}
+        found = scheme("jopeq", **given, law=law, delta=DELTAS.get(law))
         if found.noise is not None:
             cells = CellBounds.of(found.cells)
             assert rounding_excess(found.noise, cells) < 1e-10 * epsilon
@@ -103,15 +108,23 @@ def test_what_the_ends_take_is_added(monkeypatch):
 @pytest.mark.parametrize("lattice", LATTICES)
 @pytest.mark.parametrize("law", LAWS)
 def test_matched_noise_spends_more_than_it_was_asked_for(law, lattice):
-    built = scheme("jopeq", epsilon=4.0, rate=2.0, lattice=lattice, law=law, clip=1.0)
+    delta = DELTAS.get(law)
+    built = scheme("jopeq", epsilon=4.0, rate=2.0, lattice=lattice, law=law, delta=delta, clip=1.0)
     guarantee = built.guarantee
     assert guarantee.nominal == 4.0
-    target = NoiseTarget(law, 4.0, LATTICES[lattice]).noise
+    target = NoiseTarget(law, 4.0, LATTICES[lattice], delta=delta).noise
     total = built.noise.variance + built.cells.second_moment
     assert total == pytest.approx(target.variance)
     assert 4.0 < guarantee.epsilon < 9.0
-    assert guarantee.epsilon == built.noise.epsilon()
-    assert guarantee.delta == 0.0
+    if delta is None:
+        assert guarantee.epsilon == built.noise.epsilon()
+        assert guarantee.delta == 0.0
+        return
+    assert guarantee.delta == delta
+    for law, epsilon in ((built.noise, guarantee.epsilon), (target, 4.0)):
+        half, rest = 1.0 / law.scale, epsilon * law.scale / 2.0  # δ(ε) of Balle and Wang (2018)
+        found = special.ndtr(half - rest) - math.exp(epsilon) * special.ndtr(-half - rest)
+        assert delta * (1 - 1e-4) < found < delta
 
 
 @settings(max_examples=200)

@@ -11,10 +11,10 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from dp_accounting import get_epsilon_gaussian
 
 import jopeq
 from jopeq.noise.gaussian_rounding import GaussianRounding
-from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.random.streams import PrivateStream
 from jopeq.sums.clipped_total import UNITS
 from jopeq.sums.record_accounting import (
@@ -66,7 +66,6 @@ def claimed(law, honest, bound, sampling, *, entries=1, rounds=1, copies=1, tau=
         rounding_sigma=rounding,
         entries=entries,
         rounds=1,
-        distance=Decimal(0),
         variation=law.variation,
     )
     apart = distance_of(bound, entries, 1, 0.0, Decimal(tau or 1e-30))
@@ -351,6 +350,8 @@ def test_a_canary_is_hidden_as_well_as_is_stated_and_no_better():
     gaps = scores[0] - scores[1]
     strength = gaps.mean() / math.sqrt(scores.var(axis=1, ddof=1).mean())
     error = 5 * math.sqrt(gaps.var() / gaps.mean() ** 2 + 0.5) / math.sqrt(trials)
-    found, above = (gaussian_epsilon(strength * (1 + part), 1e-5) for part in (-error, error))
+    found, above = (
+        get_epsilon_gaussian(1 / (strength * (1 + part)), 1e-5) for part in (-error, error)
+    )
     assert 0.8 * plan.epsilon <= found <= plan.epsilon <= 8.0
     assert above >= 0.95 * plan.epsilon

@@ -13,7 +13,7 @@ import pytest
 import jopeq
 from jopeq.errors import BudgetSpentError, JoPEQError
 from jopeq.random.streams import PrivateStream
-from jopeq.sums import record_sum
+from jopeq.sums import record_sample, record_sum
 from jopeq.sums.evaluation import EVALUATED, read_evaluation
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.sums.record_plan import settle
@@ -111,100 +111,60 @@ def test_the_guarantee_is_of_a_record(scheme):
 
 
 def test_each_record_is_drawn_with_its_chance():
-    scheme = jopeq.RecordSum(**{**GIVEN, "records": 1 << 20, "most_records": 1 << 20})
     count = 1 << 20
+    scheme = jopeq.RecordSum(**{**GIVEN, "records": count, "most_records": count})
     drawn = scheme.sample(count, noise=noise())
-    assert drawn.shape == (count,)
-    assert abs(drawn.mean() - 0.25) <= 5 * math.sqrt(0.25 * 0.75 / count)
-    assert (scheme.sample(1000) != scheme.sample(1000)).any()
-    assert jopeq.RecordSum(**{**GIVEN, "sampling": 1.0}).sample(50).all()
-    with pytest.raises(ValueError, match="count"):
-        scheme.sample(count + 1)
+    assert (np.diff(drawn) > 0).all()
+    assert 0 <= drawn[0] <= drawn[-1] < count
+    assert abs(len(drawn) / count - 0.25) <= 5 * math.sqrt(0.25 * 0.75 / count)
+    assert scheme.sample(1000).tolist() != scheme.sample(1000).tolist()
+    every = jopeq.RecordSum(**{**GIVEN, "sampling": 1.0})
+    assert every.sample(50).tolist() == list(range(50))
+    for wrong in ((count + 1,), (5, 4), (1, count + 1), (2.5,)):
+        with pytest.raises(ValueError, match=r"count|most_records"):
+            scheme.sample(*wrong)
 
 
-@pytest.mark.parametrize("sampled", ["none", "some", "all"])
-def test_nothing_of_a_sample_shows_in_what_is_asked_for(scheme, monkeypatch, sampled):
-    """Calls, indices' shapes and the share; the total is that of the records that were drawn."""
-    rows = rows_of_hospital(1)
-    is_drawn = {"none": np.zeros, "some": None, "all": np.ones}[sampled]
-    mask = np.arange(800) % 7 == 3 if is_drawn is None else is_drawn(800, dtype=bool)
-    mask[0] = False  # record 0 fills up
-    monkeypatch.setattr(jopeq.RecordSum, "sample", lambda self, count: mask[:count])
-    totals, asked = [], []
-
-    def encode(self, total, **keywords):
-        totals.append(total)
-        return np.zeros(1)
-
-    def rows_of(indices):
-        asked.append(indices)
-        found = rows[indices]
-        return found.astype(np.float32) if len(asked) % 2 else found
-
-    monkeypatch.setattr(jopeq.RecordSum, "encode", encode)
-    scheme.share(rows_of, 800, seed=SEED, chunk=64, most_records=900)
-    calls = scheme.chunks(900, chunk=64)
-    most = scheme.capacity(900)
+def test_a_sample_beyond_its_capacity_is_cut_at_random(monkeypatch):
+    """Nothing but a capacity's worth is ever computed; who is left out does not depend on order."""
+    monkeypatch.setattr(record_sample, "draw_records", lambda count, *_: np.ones(count, bool))
+    scheme = jopeq.RecordSum(**GIVEN)
+    most, found = scheme.capacity(900), [scheme.sample(800, 900) for _ in range(200)]
     assert 900 * 0.25 < most < 900 * 0.25 + 8 * math.sqrt(900 * 0.25)
-    assert [len(indices) for indices in asked] == [64] * calls
-    assert calls == -(-most // 64)
-    chosen = np.concatenate(asked)
-    chosen = chosen[chosen > 0]
-    assert len(np.unique(chosen)) == len(chosen) == min(int(mask.sum()), most)
-    assert mask[chosen].all()
-    expected = clipped(rows[chosen], 0.5).sum(axis=0)
-    assert totals[0].to_numpy() == pytest.approx(expected, abs=1e-4 * max(1, len(chosen)))
-    if sampled == "all":  # cut at random, not at the end
-        assert chosen.max() > 750
-    if sampled != "none":  # in random slots, not one after the other
-        assert (np.diff(chosen) < 0).mean() > 0.3
+    assert {len(drawn) for drawn in found} == {most}
+    times = np.bincount(np.concatenate(found), minlength=800)
+    chance = most / 800
+    slack = 6 * math.sqrt(200 * chance * (1 - chance))  # 800 records: 10⁻⁶ in all
+    assert np.abs(times - 200 * chance).max() <= slack
 
 
-def test_a_patients_rows_are_drawn_and_clipped_as_one(scheme, monkeypatch):
-    rows = rows_of_hospital(2, 300)
-    patients = np.random.default_rng(3).integers(1000, 1080, 300)
-    numbers = list(dict.fromkeys(patients))
-    mask = np.arange(len(numbers)) % 3 == 0
-    monkeypatch.setattr(jopeq.RecordSum, "sample", lambda self, count: mask[:count])
-    totals = []
-    monkeypatch.setattr(jopeq.RecordSum, "encode", lambda self, total, **_: totals.append(total))
-    asked = []
-
-    def rows_of(indices):
-        asked.append(len(indices))
-        return rows[indices]
-
-    scheme.share(rows_of, 300, seed=SEED, chunk=32, group=patients, most_rows=3)
-    expected = np.zeros(DIMENSION)
-    for number in np.array(numbers)[mask]:
-        own = rows[patients == number][:3].sum(axis=0, keepdims=True)
-        expected += clipped(own, 0.5)[0]
-    assert totals[0].to_numpy() == pytest.approx(expected, abs=1e-4)
-    assert set(asked) == {30}  # ten patients of three rows
-    assert len(asked) == scheme.chunks(chunk=32, most_rows=3)
+def test_a_patients_records_are_drawn_together():
+    patients = np.array([7, 3, 7, 7, 9, 3])
+    places = record_sample.records_of_patients(6, patients, most_rows=2)
+    assert places.tolist() == [[0, 2], [1, 5], [4, -1]]  # of 7 the first two, of 3, of 9
+    assert record_sample.records_of_patients(3, None, 1).tolist() == [[0], [1], [2]]
+    for wrong in ((6, None, 2), (5, patients, 2)):
+        with pytest.raises(ValueError, match=r"most_rows|group"):
+            record_sample.records_of_patients(*wrong)
 
 
 # Coding
 
 
-@pytest.mark.parametrize("kind", ["rows", "chunks", "total", "share", "tensor"])
+@pytest.mark.parametrize("kind", ["rows", "chunks", "total", "tensor"])
 def test_the_mean_of_all_records_comes_back(kind):
     """Unbiased, with the error that the plan states, over several rounds."""
     scheme = jopeq.RecordSum(**{**GIVEN, "sampling": 1.0, "records": 3200, "epsilon": 4.0})
     hospitals = [rows_of_hospital(i) for i in range(4)]
-    as_given = pytest.importorskip("torch").from_numpy if kind == "tensor" else np.asarray
+    as_given = pytest.importorskip("torch").from_numpy if kind == "tensor" else lambda rows: rows
     mean = sum(clipped(rows, 0.5).sum(axis=0) for rows in hospitals) / 3200
     plan, rounds, errors = scheme.plan(DIMENSION), 6, []
     for number in range(rounds):
         seed, total = number.to_bytes(32, "big"), 0
         for rows in hospitals:
-            if kind in ("share", "tensor"):
-                given = as_given(rows)
-                share = scheme.share(lambda indices, given=given: given[indices], 800, seed=seed)
-            else:
-                made = jopeq.ClippedTotal(DIMENSION, 0.5).add(rows) if kind == "total" else rows
-                given = np.array_split(rows, 3) if kind == "chunks" else made
-                share = scheme.encode(given, seed=seed)
+            made = jopeq.ClippedTotal(DIMENSION, 0.5).add(rows) if kind == "total" else rows
+            given = np.array_split(rows, 3) if kind == "chunks" else made
+            share = scheme.encode(as_given(given), seed=seed)
             assert share.dtype == plan.dtype
             assert int(share.max()) < 1 << plan.bits
             total = total + share.astype(np.int64)
@@ -284,24 +244,6 @@ def test_bad_input_is_refused_with_its_name(scheme):
     for name, value in (("clients", 5), ("dimension", 0), ("seed", b"")):
         with pytest.raises(ValueError, match=name):
             scheme.decode(total, **{**good, name: value})
-    share = {"rows_of": lambda indices: rows, "count": 10, "seed": SEED}
-    for name, value in (
-        *(
-            ("count", 0),
-            ("count", 1300),
-            ("most_records", 5),
-            ("most_records", 1201),
-            ("chunk", 0),
-            ("most_rows", 2),
-        ),
-        ("group", [1]),
-    ):
-        with pytest.raises(ValueError, match="most_records" if name == "most_records" else name):
-            scheme.share(**{**share, name: value})
-    with pytest.raises(ValueError, match=r"got 0: without records"):
-        scheme.share(**{**share, "count": 0})
-    with pytest.raises(JoPEQError, match="rows_of"):
-        scheme.share(**share)
 
 
 @pytest.mark.parametrize(

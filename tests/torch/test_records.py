@@ -77,7 +77,11 @@ def test_no_record_moves_the_total_by_more_than_a_clip(value, at, where, form, i
     given[where][at] = value
     if not is_grouped:
         given["group"] = None
-    options = {"example": (inputs[0], labels[0]), "padded": 16, "most_rows": 2 if is_grouped else None}
+    options = {
+        "example": (inputs[0], labels[0]),
+        "padded": 16,
+        "most_rows": 2 if is_grouped else None,
+    }
 
     def totals(records):
         found = {name: FORMS[form](part) if part else None for name, part in records.items()}

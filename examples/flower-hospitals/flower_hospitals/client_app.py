@@ -10,9 +10,9 @@ app = jopeq.flower.record_client(
     scheme,
     model=Net,
     loss=binary_cross_entropy_with_logits,
-    records=load_records,
+    load=load_records,
     example=(torch.zeros(len(BOUNDS)), torch.tensor(0.0)),
     most_records=60,
-    table=load_table,
+    load_table=load_table,
     surveys=[survey],
 )

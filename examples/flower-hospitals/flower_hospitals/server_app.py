@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
         schedule=lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, rounds),
         trusted=trusted,
         checkpoint=checkpoint,
-        table=str(config["table"]) or None,
+        csv=str(config["table"]) or None,
     )
     strategy.start(grid, num_rounds=rounds, evaluate_fn=evaluate)
 

@@ -1,4 +1,4 @@
-"""A client: trains on its part of the digits. JoPEQMod makes its update small and private."""
+"""A client: trains on its part of the digits. PayloadMod makes its update small and private."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from flower_mnist import task
-from jopeq.flower import JoPEQMod
+from jopeq.flower import PayloadMod
 
 # The metrics below stay on the client as long as the scheme is private: jopeq-metrics of the node
 # declares the metrics that are sent in the clear.
-app = ClientApp(mods=[JoPEQMod(task.scheme)])
+app = ClientApp(mods=[PayloadMod(task.scheme)])
 
 
 @app.train()

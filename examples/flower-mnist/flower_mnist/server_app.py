@@ -1,4 +1,4 @@
-"""The server: federated averaging. JoPEQStrategy decodes the updates before they are averaged."""
+"""The server: federated averaging. PayloadStrategy decodes the updates before they are averaged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from flower_mnist import task
-from jopeq.flower import JoPEQStrategy
+from jopeq.flower import PayloadStrategy
 
 app = ServerApp()
 
@@ -20,7 +20,7 @@ def main(grid: Grid, context: Context) -> None:
     """All rounds, with the test accuracy after each."""
     nodes = int(context.run_config["min-nodes"])
     averaging = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
-    strategy = JoPEQStrategy(averaging, task.scheme)
+    strategy = PayloadStrategy(averaging, task.scheme)
     result = strategy.start(
         grid,
         initial_arrays=ArrayRecord(task.new_model().state_dict()),

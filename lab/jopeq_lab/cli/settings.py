@@ -20,8 +20,8 @@ from jopeq.cli.options import build_any
 from jopeq.cli.output import with_flags
 from jopeq.registry import parameters_of
 from jopeq.schemes.base import Scheme
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 
 if TYPE_CHECKING:
     from jopeq_lab.training.config import RunConfig
@@ -52,9 +52,9 @@ def read_file(path: Path | None) -> dict[str, Any]:
 
 def build_scheme(name: str, given: Mapping[str, Any]) -> Scheme:
     """The scheme of these settings, for commands that code payloads."""
-    if name == SecureSum.name:
+    if name == ClientSum.name:
         raise typer.BadParameter(
-            "scheme 'sum' makes shares, not payloads: see --people, jopeq audit and jopeq plan"
+            "scheme 'clients' makes shares, not payloads: see --people, jopeq audit, jopeq plan"
         )
     built: Scheme = build_any(name, given)
     return built
@@ -131,6 +131,8 @@ class Settings:
             wrong = f"must be of type {types[name]}, got {value!r}"
         elif name == "seeds" and value < 1:
             wrong = f"must be at least 1, got {value}"
+        elif name == "seed" and not all(isinstance(one, int) for one in value):
+            wrong = f"must be whole numbers, got {value}"
         else:
             wrong = self._missing(name)
         if wrong:

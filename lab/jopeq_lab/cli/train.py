@@ -21,8 +21,8 @@ from jopeq.cli.output import (
 )
 from jopeq.privacy.guarantee import count_of
 from jopeq.registry import SCHEMES
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 from jopeq_lab.cli.bars import LiveBar, load_with_bar
 from jopeq_lab.cli.settings import SMALL_MODELS, Settings, build_scheme, read_file
 
@@ -148,7 +148,7 @@ def _scheme(found: Settings) -> Any:
         from jopeq_lab.training.cohorts import Central
 
         return build(Central, name, found.of_scheme)
-    if is_people and name == SecureSum.name:  # a cohort takes these in proportion to its size
+    if is_people and name == ClientSum.name:  # a cohort takes these in proportion to its size
         usual = {"clients": _COHORT, "threshold": _COHORT}
         return build_any(name, {**usual, **found.of_scheme})
     return build_scheme(name, found.of_scheme)

@@ -15,8 +15,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from jopeq.analysis.learning import SIGNAL, judge, mean_error
-from jopeq.analysis.record_audit import record_plans
+from jopeq.analysis.learning import judge, mean_error
 from jopeq.circle import graph_for
 from jopeq.circle.crypto import CONFIRMATION_BYTES, TAG_BYTES
 from jopeq.circle.messages import KEY_BYTES, MAGIC, ROUND_BYTES
@@ -25,7 +24,9 @@ from jopeq.errors import PlanError
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import LEAST_EPSILON, Sphere
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_proposal import SIGNAL
+from jopeq.sums.record_sum import RecordSum
 from jopeq.wire.coders import Packing
 from jopeq.wire.payload import varint
 
@@ -39,7 +40,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "patients": (400, 4_000, 40_000),
 }
 PER_ENTRY = ("response", "jopeq")
-SCHEMES = ("records", "sphere", "sum", *PER_ENTRY)
+SCHEMES = ("records", "sphere", "clients", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
 RECORD_STOPS = {"clients": AXES["clients"][:3], "epsilon": AXES["epsilon"][:-1]}  # the first ones
 RECORD_DELTA = 1e-5  # below 1/patients at every stop
@@ -66,7 +67,7 @@ REASONS: dict[Reason, str] = {
 class Setting:
     """One place on the axes. ``is_once``: each client takes part in one of the rounds, not all."""
 
-    scheme: str = "sum"
+    scheme: str = "clients"
     epsilon: float = 4.0
     delta: float = 1e-5
     clients: int = 100
@@ -147,7 +148,7 @@ def answer(setting: Setting) -> Answer:
         error, sent = one / s.clients, math.ceil(bits / 8)
         entry = update = s.epsilon / s.times
         person = s.epsilon
-    elif s.scheme == "sum":
+    elif s.scheme == "clients":
         summed = sum_cell(s.epsilon, s.delta, s.clients, s.times, s.entries)
         if isinstance(summed, str):
             raise Refusal(summed, s)
@@ -190,10 +191,10 @@ def record_cell(
         return "beyond"
     given: dict[str, Any] = {"records": patients, "clients": clients, "dimension": entries}
     try:
-        row = next(record_plans(epsilon, **given, delta=RECORD_DELTA, rounds=(rounds,)))
+        found = RecordSum.propose(epsilon=epsilon, **given, delta=RECORD_DELTA, rounds=(rounds,))
     except ValueError:
         return "fine"
-    return row.plan.error, row.plan.payload_bits, row.scheme.sampling
+    return found.plan.error, found.plan.payload_bits, found.scheme.sampling
 
 
 @lru_cache(maxsize=1024)
@@ -212,13 +213,13 @@ def sum_cell(
     if clients > MOST_SUMMED:
         return "many"
     setting = Setting(epsilon=epsilon, delta=delta, clients=clients)
-    built = SecureSum(
+    built = ClientSum(
         epsilon=epsilon,
         delta=delta,
         clip=1.0,
         clients=clients,
         threshold=setting.threshold,
-        participations=times,
+        rounds=times,
     )
     try:
         return built.expected_error(entries), built.bits_for(entries)

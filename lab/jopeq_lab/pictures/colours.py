@@ -58,7 +58,7 @@ LOOKS = {
     "mvu": Look(*_MVU, "P"),
     "response": Look(*_RESPONSE, "o"),
     "sphere": Look(*_SPHERE, "D"),
-    "sum": Look(*_JOPEQ, "s"),
+    "clients": Look(*_JOPEQ, "s"),
     "records": Look(*_RECORDS, "o"),
 }
 """Every scheme, and ``central``: a trusted server that adds the noise."""

@@ -3,11 +3,11 @@
 | mechanism | what a person sends | whom a person trusts |
 |---|---|---|
 | ``Reports`` | a report of ``sphere``: a few bytes | nobody |
-| ``Shares`` | the integers of ``sum`` | that nobody sees more than their sum |
+| ``Shares`` | the integers of ``clients`` | that nobody sees more than their sum |
 | ``Payloads`` | the payload of any other scheme | nobody, for what ε per entry is worth |
 | ``Central`` | the update in floats | the server, which clips and adds the noise |
 
-Masks of ``sum`` cancel in the sum, so the shares are added without them here.
+Masks cancel in the sum, so the shares are added without them here.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from dp_accounting import get_sigma_gaussian
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.privacy.accounting import gaussian_sigma
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.round import Aggregator
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
 
 Rows = torch.Tensor  # updates, a person a row
 People = NDArray[np.int64]  # their numbers
@@ -124,15 +124,15 @@ class _ReportCohort:
 
 
 class Shares(_OfScheme):
-    """``sum``: (ε, δ) for a person in all rounds, against whoever sees sums alone.
+    """``clients``: (ε, δ) for a person in all rounds, against whoever sees sums alone.
 
     A round has its own number of clients; the scheme's threshold and colluding clients are taken
     in proportion.
     """
 
-    scheme: SecureSum
+    scheme: ClientSum
 
-    def sized(self, people: int, participations: int) -> SecureSum:
+    def sized(self, people: int, participations: int) -> ClientSum:
         """The scheme of a round of so many people."""
         part = people / self.scheme.clients
         return replace(
@@ -140,7 +140,7 @@ class Shares(_OfScheme):
             clients=people,
             threshold=math.ceil(part * self.scheme.threshold),
             colluding=math.ceil(part * self.scheme.colluding),
-            participations=participations,
+            rounds=participations,
         )
 
     def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
@@ -151,11 +151,11 @@ class Shares(_OfScheme):
 
 
 class _ShareCohort:
-    def __init__(self, scheme: SecureSum, dimension: int) -> None:
+    def __init__(self, scheme: ClientSum, dimension: int) -> None:
         self._scheme, self._dimension = scheme, dimension
         self._plan = scheme.plan(dimension)
         self._seed = os.urandom(SEED_BYTES)
-        self._total = np.zeros(self._plan.kept, dtype=np.int64)
+        self._total = np.zeros(dimension, dtype=np.int64)
         self._count = self.sent = self.refused = 0
 
     def add(self, updates: Rows, people: People) -> None:
@@ -169,9 +169,10 @@ class _ShareCohort:
         self.sent += len(updates) * -(-self._plan.payload_bits // 8)
 
     def mean(self) -> Mean:
-        return self._scheme.decode(
+        mean = self._scheme.decode(
             self._total, seed=self._seed, dimension=self._dimension, clients=self._count
-        ).astype(np.float64)
+        )
+        return mean.astype(np.float64)
 
 
 class Payloads(_OfScheme):
@@ -227,7 +228,7 @@ class Central:
     def deviation(self, people: int, participations: int) -> float:
         """σ of the noise of each entry of the mean."""
         distance = math.sqrt(participations) * self.clip
-        return gaussian_sigma(self.epsilon, self.delta, distance) / people
+        return distance * float(get_sigma_gaussian(self.epsilon, self.delta)) / people
 
     @property
     def spec(self) -> str:
@@ -274,7 +275,7 @@ def mechanism(scheme: Any) -> Mechanism:
     """The mechanism of a scheme; a mechanism is its own."""
     if isinstance(scheme, Sphere):
         return Reports(scheme)
-    if isinstance(scheme, SecureSum):
+    if isinstance(scheme, ClientSum):
         return Shares(scheme)
     if isinstance(scheme, Scheme):
         return Payloads(scheme)

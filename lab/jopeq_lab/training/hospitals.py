@@ -42,7 +42,6 @@ from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import least_multiplier
 from jopeq.sums.record_plan import RecordPlan
-from jopeq.sums.record_sample import cut
 from jopeq.torch.clipped_sum import clipped_sum
 from jopeq_lab.training import data, features, models
 from jopeq_lab.training.config import HospitalsConfig
@@ -155,11 +154,10 @@ class Hospitals:
     def _summed_mean(self, plan: RecordPlan) -> Array:
         """The mean of real shares: drawn, clipped, added up, rounded, summed mod 2^bits."""
         scheme, seed = self._config.sums, os.urandom(SEED_BYTES)
-        total = np.zeros(plan.kept, dtype=np.int64)
+        total = np.zeros(plan.dimension, dtype=np.int64)
         for part, cap in zip(self.parts, self._caps, strict=True):
-            most = scheme.capacity(cap)
-            drawn = cut(np.flatnonzero(scheme.sample(len(part))), most)
-            total += scheme.encode(self._total(part[drawn], most), seed=seed)
+            drawn = self._total(part[scheme.sample(len(part), cap)], scheme.capacity(cap))
+            total += scheme.encode(drawn, seed=seed)
         total &= (1 << plan.bits) - 1
         return scheme.decode(total, seed=seed, dimension=plan.dimension, clients=len(self.parts))
 

@@ -49,17 +49,19 @@ _NAMES = {  # of a scheme's parameters, old → new
     "cap": "most_records",
     "participations": "rounds",
 }
+_SCHEMES = {"sum": "clients"}  # old → new
 
 
 def rename_terms(spec: str) -> str:
     """A kept specification of a scheme with today's names; other text as it is.
 
     >>> rename_terms('["sum",{"clip":2.5,"signal":0.4}]')
-    '["sum",{"clip":2.5,"largest_mean":0.4}]'
+    '["clients",{"clip":2.5,"largest_mean":0.4}]'
     """
-    if not any(f'"{name}"' in spec for name in _NAMES):
+    if not any(f'"{name}"' in spec for name in (*_NAMES, *_SCHEMES)):
         return spec
     name, given = json.loads(spec)
+    name = _SCHEMES.get(name, name)
     given = {_NAMES.get(key, key): value for key, value in given.items()}
     return json.dumps([name, dict(sorted(given.items()))], separators=(",", ":"))
 

@@ -9,11 +9,10 @@ from typing import Any, cast, overload
 from jopeq.analysis.empirical import Findings, empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
 from jopeq.analysis.record_audit import RecordAudit, audit_records
-from jopeq.analysis.sum_audit import SumAudit, audit_sum
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.base import Scheme
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.secure_sum import SecureSum
 
 
 @dataclass(frozen=True)
@@ -46,25 +45,17 @@ def audit(
 
 @overload
 def audit(
-    scheme: SecureSum,
-    *,
-    draws: int = 200_000,
-    confidence: float = 0.95,
-    noise: PrivateStream | None = None,
-) -> SumAudit: ...
-
-
-@overload
-def audit(scheme: RecordSum, *, draws: int = 200_000, confidence: float = 0.95) -> RecordAudit: ...
+    scheme: RecordSum | ClientSum, *, draws: int = 200_000, confidence: float = 0.95
+) -> RecordAudit: ...
 
 
 def audit(
-    scheme: Scheme | SecureSum | RecordSum,
+    scheme: Scheme | RecordSum | ClientSum,
     *,
     draws: int = 200_000,
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
-) -> Audit | SumAudit | RecordAudit:
+) -> Audit | RecordAudit:
     """Audit one sample of ``scheme`` against the server, or sums against who sees them alone.
 
     >>> from jopeq import audit, scheme
@@ -72,9 +63,7 @@ def audit(
     >>> report.nominal, round(report.exact.server, 2), report.is_consistent
     (4.0, 10.12, True)
     """
-    if isinstance(scheme, SecureSum):
-        return audit_sum(scheme, draws=draws, confidence=confidence, noise=noise)
-    if isinstance(scheme, RecordSum):
+    if isinstance(scheme, RecordSum | ClientSum):
         return audit_records(scheme, draws=draws, confidence=confidence)
     return Audit(
         scheme=scheme,

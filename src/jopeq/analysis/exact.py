@@ -39,11 +39,11 @@ class ExactEpsilon:
 
 
 def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
-    """The exact ε of a scalar scheme; None on lattices of more dimensions.
+    """The exact ε of a scalar scheme; None on lattices of more dimensions, and where ε needs a δ.
 
     Of a scheme for whole updates: that of the integers it draws updates of one entry with.
     """
-    if scheme.dimension != 1:
+    if scheme.dimension != 1 or scheme.guarantee.delta:
         return None
     if scheme.guarantee.unit == "update":  # whoever sees a report sees all there is
         epsilon = scheme.guarantee_for(1).epsilon

@@ -17,18 +17,12 @@ from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.privacy.accounting import check_count
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_plan import RecordPlan
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.record_proposal import SIGNAL
 
 CLEAR, NOISY, DROWNED = 0.1, 1.0, 10.0
 """Bounds of ``error ÷ rounds``: it learns, loses some accuracy, loses much; above, noise."""
-
-SIGNAL = 0.1
-"""Length of the mean gradient in units of the clip that is assumed for a verdict on records.
-
-Gradients of records point in many ways, and their mean gets shorter as a model learns. Ten
-hospitals at ε = 1 fit the verdict: 60,000 digits (0.002) lose 0.1 points, 4,000 digits (0.5) lose
-1.5, 400 patients (0.5) lose 3."""
 
 REMEDY = "take more clients, a smaller model (freeze tensors) or a larger ε"
 _SENTENCES = {
@@ -81,12 +75,12 @@ def judge_records(plan: RecordPlan, rounds: int) -> Verdict:
     return judge(plan.error / SIGNAL**2, rounds)
 
 
-def mean_error(scheme: Scheme | SecureSum, dimension: int, clients: int) -> tuple[float, float]:
+def mean_error(scheme: Scheme | ClientSum, dimension: int, clients: int) -> tuple[float, float]:
     """E‖error of the mean of one round‖² over the update's energy, and the lasting part of it.
 
     Updates are as long as the clip, or Gaussian at the best spread where entries are clipped.
     """
-    if isinstance(scheme, SecureSum):
+    if isinstance(scheme, ClientSum):
         count = min(max(clients, scheme.threshold), scheme.clients)
         return scheme.expected_error(dimension, clients=count), 0.0
     if isinstance(scheme, Sphere):

@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from jopeq.ledger import Ledger, printable
+from jopeq.ledger import Ledger, Run, printable
 from jopeq.privacy.guarantee import digits_up, strength_of
 from jopeq.registry import scheme_from_spec
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
 
-_RUN = re.compile(r"(?s)(?P<name>.*?):? ?(?P<spec>\[.*\])(?: of (?P<entries>\d+) entries)?.*")
 _MARKS = re.compile(r"([\\`*_\[\]<>|#&~])")
 
 _WHOM = {
@@ -41,7 +41,7 @@ _ALWAYS = (
 )
 _NOT_PROTECTED = {
     ("record", "sum"): (
-        "A patient from the own hospital, which holds the records.",
+        "A patient from their own hospital, which holds the records.",
         "A person who has more records, or records in more hospitals, than the assumptions name.",
         "The hospital as a whole: what is typical of its patients may show.",
     ),
@@ -170,8 +170,6 @@ def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
 
 def _summary(ledger: Ledger, whom: str, against: str) -> tuple[tuple[str, str], ...]:
     spent, budget = ledger.spent, repr(ledger.budget).removesuffix(".0")
-    days = list(ledger.dates.values())
-    first, last = min((a for a, _ in days), default=""), max((b for _, b in days), default="")
     strength = f" ({strength_of(spent.epsilon)})" if ledger.rounds else ""
     return (
         ("Protected", whom),
@@ -180,7 +178,7 @@ def _summary(ledger: Ledger, whom: str, against: str) -> tuple[tuple[str, str], 
         ("ε allowed", f"{budget}; jopeq refuses a round that would exceed it"),
         ("δ", f"{ledger.delta:g}: the chance that the promise fails" if ledger.delta else "0"),
         ("Rounds", f"{ledger.rounds}"),
-        ("Dates", _days(first, last) if ledger.dates else "none"),
+        ("Dates", _days(*ledger.days) if ledger.rounds else "none"),
     )
 
 
@@ -201,57 +199,50 @@ def _meaning(epsilon: float, delta: float) -> str:
 
 
 def _list_runs(ledger: Ledger) -> _Section:
-    if ledger.runs:
-        rows = [
-            (*describe_run(printable(name)), f"{done} of {planned}", _days(*ledger.dates[name]))
-            for name, (done, planned) in ledger.runs.items()
-        ]
-    else:
-        total = "" if ledger.participations is None else f" of {ledger.participations}"
-        days = ledger.dates.get("", ("", ""))
-        rows = [
-            (
-                "all",
-                describe_run(printable(ledger.scheme or "–"))[1],
-                f"{ledger.rounds}{total}",
-                _days(*days),
-            )
-        ]
+    rows = [
+        (*describe_run(run), f"{run.spent.rounds} of {run.planned}", _days(run.first, run.last))
+        for run in ledger.runs
+    ]
+    if not rows:
+        rows = [("all", describe_updates(ledger.scheme), f"{ledger.rounds}", _days(*ledger.days))]
     heading = ("run", "asked", "rounds", "dates (UTC)")
     return _Section("What was asked", table=(heading, *rows))
 
 
-def describe_run(text: str) -> tuple[str, str]:
-    """The name of a run, and its scheme in words; the scheme as it is, where it is unknown."""
-    found = _RUN.fullmatch(text)
-    if found is None:
-        return "", text
-    name = found["name"] or "without a name"
+def describe_run(run: Run) -> tuple[str, str]:
+    """The name of a run, and its scheme in words."""
+    name = printable(run.name) or "without a name"
     try:
-        built: Any = scheme_from_spec(found["spec"])
+        built: Any = scheme_from_spec(run.scheme)
     except ValueError:
-        return name, text
-    size = f"{int(found['entries']):,} numbers" if found["entries"] else "messages"
+        built = None
+    if not isinstance(built, RecordSum | ClientSum):
+        return name, printable(run.scheme)
+    who = f"{built.threshold} to {built.clients} clients"
     if isinstance(built, RecordSum):
         sampled = "all" if built.sampling == 1.0 else f"{built.sampling:.3g} of them drawn"
-        return name, (
-            f"sums of {size} over {built.clients} hospitals with about {built.records:,} patients, "
-            f"{sampled} in a round; ε ≤ {built.epsilon:g}, δ = {built.delta:g} for the whole run"
+        who = (
+            f"{built.clients} hospitals with about {built.records:,} patients, {sampled} per round"
         )
-    if built.name == "sum":
-        return name, (
-            f"sums of {size} over {built.threshold} to {built.clients} clients; "
-            f"ε ≤ {built.epsilon:g}, δ = {built.delta:g} for all rounds"
-        )
+    return name, (
+        f"sums of {run.entries:,} numbers over {who}; ε ≤ {built.epsilon:g}, δ = {built.delta:g} "
+        "for the whole run"
+    )
+
+
+def describe_updates(spec: str | None) -> str:
+    """The scheme of a ledger of updates in words; the spec as it is, where it is unknown."""
+    try:
+        built = scheme_from_spec(spec or "")
+    except ValueError:
+        return printable(spec or "none yet")
     unit = "message" if built.guarantee.unit == "update" else "single number"
     epsilon = digits_up(built.guarantee.epsilon)
-    return name, f"{size} by the scheme “{built.name}”, ε = {epsilon} for each {unit}"
+    return f"messages by the scheme “{built.name}”, ε = {epsilon} for each {unit}"
 
 
 def _days(first: str, last: str) -> str:
-    if first == last:
-        return first or "not kept"
-    return f"{first or 'before dates were kept'} to {last}"
+    return first if first == last else f"{first} to {last}"
 
 
 def _row(tag: str, cells: tuple[str, ...]) -> str:

@@ -12,12 +12,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jopeq.privacy.accounting import (
-    check_count,
-    check_delta,
-    gaussian_epsilon,
-    gaussian_sigma,
-)
+from jopeq.privacy.accounting import check_count, check_delta
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +58,11 @@ class LocalDp:
     @property
     def needed(self) -> float:
         """The ``sensitivity`` with which the mod has the ε asked for, in all rounds together."""
+        from dp_accounting import get_sigma_gaussian
+
         distance = 2.0 * self.clip * math.sqrt(self.rounds)
-        return gaussian_sigma(self.epsilon, self.delta, distance) * self.epsilon / self._factor
+        sigma = distance * float(get_sigma_gaussian(self.epsilon, self.delta))
+        return sigma * self.epsilon / self._factor
 
     def as_dict(self) -> dict[str, Any]:
         """Settings and findings, under the names that their JSON has."""
@@ -77,4 +75,8 @@ class LocalDp:
 
     def _epsilon(self, distance: float) -> float:
         """n Gaussian mechanisms are one whose distance is √n times as long."""
-        return gaussian_epsilon(distance * math.sqrt(self.rounds) / self.sigma, self.delta)
+        from dp_accounting import get_epsilon_gaussian
+
+        return float(
+            get_epsilon_gaussian(self.sigma / (distance * math.sqrt(self.rounds)), self.delta)
+        )

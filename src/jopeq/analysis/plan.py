@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from jopeq.analysis.learning import Verdict, judge, mean_error
+from jopeq.analysis.learning import CLEAR, Verdict, judge, judge_records, mean_error
 from jopeq.entries.spread import best_spread
 from jopeq.errors import DesignError
 from jopeq.privacy.accounting import check_count
@@ -20,16 +20,22 @@ from jopeq.random.streams import PrivateStream
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import LEAST_EPSILON, MOST_EPSILON, Sphere
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_plan import RecordPlan
+from jopeq.sums.record_proposal import ROUNDS
+from jopeq.sums.record_sum import RecordSum
 from jopeq.sums.sum_law import MAX_HONEST
 
 _TEST_KEY = b"jopeq: planning with fixed draws"
+_SLACK = 1.02  # the price of a plan changes a little with the records
 _GOOD_ERROR = 0.1  # of the update's energy: a mean that points where the true one does
 
 
 @dataclass(frozen=True)
 class PlanRow:
     """One scheme for one job. Errors are in scaled units or normalised; ε against the server."""
+
+    unit: ClassVar[str] = "sample"
 
     scheme: Scheme
     bits_per_entry: float
@@ -91,28 +97,59 @@ def _if_possible(name: str, **parameters: Any) -> Iterator[Scheme]:
 
 def plan(
     epsilon: float,
-    rate: float,
     *,
     dimension: int,
-    rounds: int = 1,
-    clients: int = 10,
+    records: int | None = None,
+    clients: int | None = None,
+    rounds: int | None = None,
     delta: float = 1e-5,
-) -> list[PlanRow]:
-    """The table for an update of ``dimension`` entries sent ``rounds`` times by each client.
+    rate: float | None = None,
+    colluding: int = 1,
+) -> list[Row]:
+    """The table for updates of ``dimension`` entries, before anything is trained.
 
-    >>> rows = plan(4.0, 2.0, dimension=7850, rounds=95)
-    >>> best = min((row for row in rows if row.per_sample <= 4.0), key=lambda row: row.error)
-    >>> best.scheme.name
+    With ``records`` ε is a patient's: one row for each number of rounds to choose from (or for
+    ``rounds``), with ``clients`` hospitals, by default 10. Else ε is a client's, over ``rounds``
+    rounds (1) of ``clients`` clients (1,000): one row for each answer to "whom do you trust?".
+    A ``rate`` adds every per-entry scheme of so many bits, where ε is of one entry. ``colluding``
+    participants of a sum may help the server. ``row.unit`` tells the rows apart.
+
+    >>> for row in plan(8.0, dimension=7850, clients=1000):
+    ...     print(row.scheme.name, row.trusts, row.people > 1000)
+    sphere nobody True
+    clients only the sum False
+    >>> (row,) = plan(1.0, dimension=5210, records=4000, rounds=30)
+    >>> row.scheme.sampling, row.verdict.code
+    (0.14, 'loses some')
+    >>> rows = plan(4.0, dimension=7850, rounds=95, rate=2.0)
+    >>> held = [row for row in rows if row.unit == "sample" and row.per_sample <= 4.0]
+    >>> min(held, key=lambda row: row.error).scheme.name
     'response'
     """
-    for name, value in (("dimension", dimension), ("rounds", rounds), ("clients", clients)):
+    if records is not None:
+        if rate is not None:
+            raise ValueError("rate belongs to per-entry schemes and records to sums: give one")
+        found = RecordSum.propose(
+            epsilon=epsilon, delta=delta, records=records, clients=clients or 10,
+            dimension=dimension, colluding=colluding,
+            rounds=ROUNDS if rounds is None else (rounds,),
+        )  # fmt: skip
+        return [RecordRow(scheme, plan) for scheme, plan in found.options]
+    job = {
+        "dimension": dimension,
+        "rounds": 1 if rounds is None else rounds,
+        "clients": 1000 if clients is None else clients,
+    }
+    for name, value in job.items():
         check_count(name, value, 1)
-    schemes = plan_schemes(epsilon, rate)
-    return [plan_row(each, dimension, rounds, clients, delta) for each in schemes]
+    rows: list[Row] = [*_plan_clients(epsilon, **job, delta=delta, colluding=colluding)]
+    if rate is not None:
+        rows += [plan_row(each, **job, delta=delta) for each in plan_schemes(epsilon, rate)]
+    return rows
 
 
 def plan_row(
-    planned: Scheme, dimension: int, rounds: int, clients: int = 10, delta: float = 1e-5
+    planned: Scheme, *, dimension: int, rounds: int, clients: int, delta: float
 ) -> PlanRow:
     """One row of the table."""
     guarantee = planned.guarantee
@@ -137,10 +174,52 @@ def plan_row(
 
 
 @dataclass(frozen=True)
-class PeopleRow:
-    """One way to protect a person's whole update; ε of all the person's rounds together."""
+class RecordRow:
+    """A number of rounds for an ε of a patient, a good sampling for it, and what they give."""
 
-    scheme: Scheme | SecureSum
+    unit: ClassVar[str] = "record"
+
+    scheme: RecordSum
+    plan: RecordPlan
+
+    @property
+    def verdict(self) -> Verdict:
+        """By the rule of ``analysis.learning``."""
+        return judge_records(self.plan, self.scheme.rounds)
+
+    @property
+    def records_enough(self) -> int:
+        """Records with which the same rounds and sampling lose next to nothing, in two digits."""
+        needed = _SLACK * self.scheme.records * math.sqrt(self.verdict.averaged / CLEAR)
+        unit = int(10 ** max(0, len(str(int(needed))) - 2))
+        return math.ceil(needed / unit) * unit
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row under the names that its JSON has."""
+        plan, scheme = self.plan, self.scheme
+        return {
+            "scheme": scheme.spec,
+            "rounds": scheme.rounds,
+            "sampling": scheme.sampling,
+            "noise_multiplier": plan.noise_multiplier,
+            "bits": plan.bits,
+            "payload_bytes": -(-plan.payload_bits // 8),
+            "error": plan.error,
+            "error_beside_central": plan.error / plan.central_error,
+            "epsilon_per_record": plan.epsilon,
+            "delta": plan.delta,
+            "verdict": self.verdict.code,
+            "records_enough": self.records_enough,
+        }
+
+
+@dataclass(frozen=True)
+class PeopleRow:
+    """One way to protect a client's whole update; ε of all the client's rounds together."""
+
+    unit: ClassVar[str] = "client"
+
+    scheme: Scheme | ClientSum
     trusts: str
     bits: float  # that a client sends a round
     error: float  # E‖mean − true mean‖²/C², when every update is as long as the clip C
@@ -164,50 +243,35 @@ class PeopleRow:
         }
 
 
-def plan_people(
-    epsilon: float,
-    *,
-    dimension: int,
-    rounds: int = 1,
-    clients: int = 1000,
-    delta: float = 1e-5,
-    colluding: int = 1,
-) -> list[PeopleRow]:
-    """Schemes with an ε for the person who takes part in ``rounds`` rounds of ``clients`` each.
+Row = PlanRow | PeopleRow | RecordRow
 
-    ``colluding`` participants of a sum may help the server.
 
-    >>> for row in plan_people(8.0, dimension=7850, clients=1000):
-    ...     print(row.scheme.name, row.trusts, row.people > 1000)
-    sphere nobody True
-    sum only the sum False
-    """
+def _plan_clients(
+    epsilon: float, *, dimension: int, rounds: int, clients: int, delta: float, colluding: int
+) -> Iterator[PeopleRow]:
+    """Schemes with an ε for the client who takes part in ``rounds`` rounds of ``clients`` each."""
     check_epsilon(epsilon)
-    for name, count in (("dimension", dimension), ("rounds", rounds), ("clients", clients)):
-        check_count(name, count, 1)
     if not 0.0 <= delta < 1.0:
         raise ValueError(f"delta must be from 0 to below 1, got {delta!r}")
-    rows: list[PeopleRow] = []
     if LEAST_EPSILON <= epsilon / rounds <= MOST_EPSILON:
         local = Sphere(epsilon=epsilon / rounds, clip=1.0, max_entries=max(dimension, 1 << 22))
         one, bits = local.expected_error(dimension), local.bits_for(dimension)
         needed, verdict = math.ceil(one / _GOOD_ERROR), judge(one / clients, rounds)
         person = local.guarantee.for_client(dimension, rounds)
-        rows.append(PeopleRow(local, "nobody", bits, one / clients, needed, person, verdict))
+        yield PeopleRow(local, "nobody", bits, one / clients, needed, person, verdict)
     if epsilon > MAX_EPSILON or delta == 0.0 or not 3 <= clients <= MAX_HONEST:
-        return rows  # a sum of Gaussian noise needs a δ, and others to hide among
-    summed = SecureSum(
+        return  # a sum of Gaussian noise needs a δ, and others to hide among
+    summed = ClientSum(
         epsilon=epsilon,
         colluding=colluding,
         delta=delta,
         clip=1.0,
         clients=clients,
         threshold=max(3, math.ceil(0.9 * clients)),  # a tenth of the clients may drop out
-        participations=rounds,
+        rounds=rounds,
     )
-    with suppress(ValueError):  # no number of bits holds such a sum
+    with suppress(ValueError):  # such a sum has no plan
         error, bits = summed.expected_error(dimension), summed.bits_for(dimension)
         needed = math.ceil(clients * math.sqrt(error / _GOOD_ERROR))  # it falls as 1/K²
         found = summed.guarantee, judge(error, rounds)
-        rows.append(PeopleRow(summed, "only the sum", bits, error, needed, *found))
-    return rows
+        yield PeopleRow(summed, "only the sum", bits, error, needed, *found)

@@ -23,8 +23,9 @@ docs/threat-model.md says what each attacker can do, docs/wire-format.md what ea
 """
 
 from jopeq.circle.circle import Attempt, CircleTerms, Plan, digest, fingerprint
-from jopeq.circle.circle_client import CircleClient, read_audit
-from jopeq.circle.circle_server import CircleServer, looks_uniform
+from jopeq.circle.circle_client import CircleClient, Due, read_audit
+from jopeq.circle.circle_recover import joins
+from jopeq.circle.circle_server import CircleServer
 from jopeq.circle.client import Client
 from jopeq.circle.graph import Graph, graph_for
 from jopeq.circle.messages import Terms
@@ -36,6 +37,7 @@ __all__ = [
     "CircleServer",
     "CircleTerms",
     "Client",
+    "Due",
     "Graph",
     "Plan",
     "Server",
@@ -43,6 +45,6 @@ __all__ = [
     "digest",
     "fingerprint",
     "graph_for",
-    "looks_uniform",
+    "joins",
     "read_audit",
 ]

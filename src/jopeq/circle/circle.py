@@ -62,7 +62,7 @@ HEAD = b"JoPC\x01"  # and the version
 DIGEST_BYTES = 32
 ENTRY_BYTES = 2 * KEY_BYTES + 8 + SIGNATURE_BYTES
 
-Dropouts = Literal["repeat", "ready", "recover"]
+Dropouts = Literal["repeat", "recover"]
 
 
 class Kind(IntEnum):
@@ -72,8 +72,7 @@ class Kind(IntEnum):
     KEYS = 2
     ATTEMPT = 3
     REPLY = 4
-    PREPARE = 5
-    READY = 6
+    OFFER = 5
     PHASE = 7
     ANSWER = 8
 
@@ -169,11 +168,10 @@ class CircleTerms:
         a circle whose members look at no total.
     attempts : int (default: 8)
         Attempts at one round, each with a charge of its own.
-    dropouts : "repeat", "ready" or "recover" (default: "repeat")
+    dropouts : "repeat" or "recover" (default: "repeat")
         "repeat" is one exchange, and one more for each attempt in which somebody is missing.
-        "ready" is two: the first trains and keeps the result at home, the second names the members
-        that are ready, charges and releases. "recover" is the protocol of ``Server`` and
-        ``Client``: four exchanges, five if signed, and members may vanish at any of them.
+        "recover" is the protocol of ``Server`` and ``Client``: four exchanges, five if signed, and
+        members may vanish at any of them.
     unsigned : bool (default: False)
         For simulations: any identity is let in. A server that invents members reads a share alone.
     """
@@ -195,10 +193,8 @@ class CircleTerms:
         for name, most in (("clients", 1 << 20), ("colluding", 1 << 20), ("attempts", 1 << 20)):
             _check_whole(name, getattr(self, name), 0 if name == "colluding" else 1, most)
         _check_whole("threshold", self.threshold, self.colluding + 2, self.clients)
-        if self.dropouts not in ("repeat", "ready", "recover"):
-            raise ValueError(
-                f'dropouts must be "repeat", "ready" or "recover", got {self.dropouts!r:.80}'
-            )
+        if self.dropouts not in ("repeat", "recover"):
+            raise ValueError(f'dropouts must be "repeat" or "recover", got {self.dropouts!r:.80}')
         if self.unsigned not in (True, False):
             raise ValueError(f"unsigned must be True or False, got {self.unsigned!r:.80}")
         if self.dropouts == "recover":
@@ -287,10 +283,10 @@ class Attempt:
         """The vectors of this cohort; before it is named, of the smallest."""
         return self.terms.plan(self.clients or self.terms.threshold)
 
-    def to_bytes(self, nonce: bytes = b"") -> bytes:
-        """The message PREPARE of an attempt without a cohort, else ATTEMPT."""
+    def to_bytes(self) -> bytes:
+        """The message ATTEMPT; an OFFER as long as no cohort is named."""
         if not self.entries:
-            return pack_message(Kind.PREPARE, *self._parts(), nonce)
+            return pack_message(Kind.OFFER, *self._parts())
         listed = b"".join(entry.to_bytes() for entry in self.entries)
         return pack_message(Kind.ATTEMPT, *self._parts(), self.plan.to_bytes(), listed)
 
@@ -299,9 +295,9 @@ class Attempt:
         return self.terms.to_bytes(), numbers, self.seed, self.content
 
     @cached_property
-    def prepared(self) -> bytes:
+    def offered(self) -> bytes:
         """Hash of all but the cohort."""
-        return hashlib.sha256(b"jopeq circle prepare\0" + frame(*self._parts())).digest()
+        return hashlib.sha256(b"jopeq circle offer\0" + frame(*self._parts())).digest()
 
     def transcript(self, bound: bytes) -> bytes:
         """H: hash of everything. Members that were told different things share no mask."""
@@ -311,8 +307,8 @@ class Attempt:
     @classmethod
     def from_bytes(cls, data: bytes, terms: CircleTerms) -> Attempt:
         """The attempt that a server offers; ``ProtocolError`` if its terms are not these."""
-        kind = Kind.PREPARE if kind_of(data) == Kind.PREPARE else Kind.ATTEMPT
-        parts = read_message(data, kind, 5 if kind == Kind.PREPARE else 6)
+        kind = Kind.OFFER if kind_of(data) == Kind.OFFER else Kind.ATTEMPT
+        parts = read_message(data, kind, 4 if kind == Kind.OFFER else 6)
         check_terms(parts[0], terms)
         numbers, seed, content, *rest = parts[1:]
         for name, part, size in (
@@ -320,30 +316,28 @@ class Attempt:
         ):  # fmt: skip
             if len(part) != size:
                 raise ProtocolError(f"{name} of an attempt has {size} bytes, got {len(part)}")
-        entries: list[Entry] = []
-        if kind == Kind.ATTEMPT:
-            plan, listed = rest
-            count, over = divmod(len(listed), ENTRY_BYTES)
-            if over or not terms.threshold <= count <= terms.clients:
-                raise ProtocolError(
-                    f"a cohort has {terms.threshold} to {terms.clients} members, the server names "
-                    f"{len(listed) / ENTRY_BYTES:g}; nothing was sent"
-                )
-            if terms.plan(count).to_bytes() != plan:
-                raise ProtocolError(
-                    f"the server's plan for {count} members is another than this client's: "
-                    f"{plan!r:.200}; nothing was sent"
-                )
-            for at in range(0, len(listed), ENTRY_BYTES):
-                entries.append(Entry.from_bytes(listed[at : at + ENTRY_BYTES]))
-        return cls(
+        plan, listed = rest or (b"", b"")
+        count, over = divmod(len(listed), ENTRY_BYTES)
+        if rest and (over or not terms.threshold <= count <= terms.clients):
+            raise ProtocolError(
+                f"a cohort has {terms.threshold} to {terms.clients} members, the server names "
+                f"{len(listed) / ENTRY_BYTES:g}; nothing was sent"
+            )
+        starts = range(0, len(listed), ENTRY_BYTES)
+        found = cls(
             terms=terms,
             round=int.from_bytes(numbers[:8], "little"),
             attempt=int.from_bytes(numbers[8:], "little"),
             seed=seed,
             content=content,
-            entries=tuple(entries),
+            entries=tuple(Entry.from_bytes(listed[at : at + ENTRY_BYTES]) for at in starts),
         )
+        if rest and found.plan.to_bytes() != plan:
+            raise ProtocolError(
+                f"the server's plan for {count} members is another than this client's: "
+                f"{plan!r:.200}; nothing was sent"
+            )
+        return found
 
 
 def check_terms(offered: bytes, terms: CircleTerms) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from jopeq.circle import crypto
@@ -37,6 +35,13 @@ from jopeq.random.streams import fresh_seed
 
 Train = Callable[[Attempt], Any]
 Encode = Callable[[Attempt, Any], Any]
+
+
+class Due(NamedTuple):
+    """A share that was agreed to and paid for: ``finish`` masks and signs its integers."""
+
+    attempt: Attempt
+    finish: Callable[[Any], bytes]
 
 
 class CircleClient:
@@ -89,7 +94,7 @@ class CircleClient:
         name = hashlib.sha256(self._bound + self._me).hexdigest()[:16]
         self.audit = home / "audit.jsonl"
         self._lock, self._seen = home / ".circle.lock", home / f"{name}.serials.json"
-        self._state, self._kept = runtime / f".{name}.key", runtime / f".{name}.total"
+        self._state = runtime / f".{name}.key"
         self._recover = None
         if terms.dropouts == "recover":
             self._recover = RecoverMember(
@@ -112,13 +117,23 @@ class CircleClient:
     def answer(
         self, message: bytes, *, content: bytes | None = None, train: Train, encode: Encode
     ) -> bytes:
-        """The reply to any message of the circle.
+        """The reply to any message of the circle: ``accept``, and where a share is due, ``finish``.
+
+        ``train(attempt)`` samples afresh and computes what stays at home. ``encode(attempt,
+        trained)`` draws fresh noise for ``attempt.honest`` shares and returns
+        ``attempt.plan.length`` integers. Neither may fail because of the data: a missing reply is
+        seen.
+        """
+        found = self.accept(message, content=content)
+        if isinstance(found, bytes):
+            return found
+        return found.finish(encode(found.attempt, train(found.attempt)))
+
+    def accept(self, message: bytes, *, content: bytes | None = None) -> bytes | Due:
+        """The reply to a message that needs no share; else the share that is due, and paid for.
 
         ``content`` is the ``digest`` of what came with the message; only messages that train need
-        it (``CircleServer.is_training``). ``train(attempt)`` samples afresh and computes an array
-        that stays at home. ``encode(attempt, array)`` draws fresh noise for ``attempt.honest``
-        shares and returns ``attempt.plan.length`` integers. Both are called after all refusals.
-        Neither may fail because of the data: a missing reply is seen.
+        it (``CircleServer.is_training``). All refusals are made here.
         """
         kind = kind_of(message)
         if kind == Kind.ASK:
@@ -128,57 +143,33 @@ class CircleClient:
                 entry = self._entry().to_bytes()
             return self._sign(Kind.KEYS, nonce, entry)
         if self._recover is not None:
-            return self._recover.answer(
-                message,
-                lambda attempt: self._check_numbers(attempt, content),
-                lambda attempt: encode(attempt, np.asarray(train(attempt))),
+            found = self._recover.accept(
+                message, lambda attempt: self._check_numbers(attempt, content)
             )
+            return found if isinstance(found, bytes) else Due(*found)
         attempt = Attempt.from_bytes(message, self.terms)
-        if kind == Kind.PREPARE:
-            nonce = read_message(message, Kind.PREPARE, 5)[4]
-            return self._prepare(attempt, nonce, content, train)
-        return self._release(attempt, content, train, encode)
-
-    def _prepare(
-        self, attempt: Attempt, nonce: bytes, content: bytes | None, train: Train
-    ) -> bytes:
-        """Train, and keep the result for the attempt that will name this client."""
-        if self.terms.dropouts != "ready":
-            raise ProtocolError(f"dropouts={self.terms.dropouts!r} has no message PREPARE")
-        self._check_numbers(attempt, content)
-        with alone(self._lock):
-            self._check_ledger(0)
-        file = io.BytesIO()
-        np.save(file, np.asarray(train(attempt)), allow_pickle=False)
-        with alone(self._lock):
-            self._write(self._kept, attempt.prepared + file.getvalue())
-            entry = self._entry().to_bytes()
-        return self._sign(Kind.READY, nonce, entry, attempt.prepared)
-
-    def _release(
-        self, attempt: Attempt, content: bytes | None, train: Train, encode: Encode
-    ) -> bytes:
-        """Erase, charge, write down; then compute, mask and sign."""
-        is_ready = self.terms.dropouts == "ready"
         transcript = attempt.transcript(self._bound)
         with alone(self._lock):
             private, serial = self._load()
             at = self._check(attempt, private)
-            self._check_numbers(attempt, attempt.content if is_ready else content)
-            kept = self._take_kept(attempt) if is_ready else b""
+            self._check_numbers(attempt, content)
             self._save(b"", serial)
             self._pay(attempt, transcript, attempt.entries)
             following = self._entry().to_bytes()
-        trained = np.load(io.BytesIO(kept), allow_pickle=False) if is_ready else train(attempt)
-        total = to_ring(encode(attempt, np.asarray(trained)), attempt.plan.bits)
-        if len(total) != attempt.plan.length:
-            raise ValueError(f"encode must return {attempt.plan.length} integers, got {len(total)}")
-        for other, entry in enumerate(attempt.entries):
-            if other != at:
-                key = pair_key(private, entry.key, transcript, at, other)
-                add_mask(total, key, 1 if at < other else -1)
-        vector = pack(total, attempt.plan.bits)
-        return self._sign(Kind.REPLY, transcript, following, vector)
+
+        def finish(share: Any) -> bytes:
+            total = to_ring(share, attempt.plan.bits)
+            if len(total) != attempt.plan.length:
+                raise ValueError(
+                    f"encode must return {attempt.plan.length} integers, got {len(total)}"
+                )
+            for other, entry in enumerate(attempt.entries):
+                if other != at:
+                    key = pair_key(private, entry.key, transcript, at, other)
+                    add_mask(total, key, 1 if at < other else -1)
+            return self._sign(Kind.REPLY, transcript, following, pack(total, attempt.plan.bits))
+
+        return Due(attempt, finish)
 
     def _sign(self, kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"") -> bytes:
         if len(asked) != DIGEST_BYTES:
@@ -289,14 +280,6 @@ class CircleClient:
             return {}
         check_own_file(self._seen)
         return dict(json.loads(self._seen.read_bytes()))
-
-    def _take_kept(self, attempt: Attempt) -> bytes:
-        """What was trained for this attempt, which is removed: it is released once."""
-        kept = self._kept.read_bytes() if self._kept.exists() else b""
-        if not kept.startswith(attempt.prepared):
-            raise ProtocolError("this client has trained for another attempt, or not at all")
-        self._write(self._kept, b"")
-        return kept[DIGEST_BYTES:]
 
     def _write(self, path: Path, data: bytes) -> None:
         with atomic(path, mode=0o600) as file:

@@ -13,7 +13,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from jopeq.circle import messages
-from jopeq.circle.circle import Attempt, CircleTerms, Kind, pack_message, read_message
+from jopeq.circle.circle import Attempt, CircleTerms, Kind, kind_of, pack_message, read_message
 from jopeq.circle.client import Client
 from jopeq.circle.masks import Ring
 from jopeq.circle.messages import Terms
@@ -26,7 +26,7 @@ def _round_terms(attempt: Attempt, bound: bytes, **name: bytes) -> Terms:
     """The terms of the inner protocol; ``round`` is fresh unless it is given."""
     circle, plan = attempt.terms, attempt.plan
     return Terms(
-        spec=f"{circle.spec} in circle {bound.hex()}, attempt {attempt.prepared.hex()}",
+        spec=f"{circle.spec} in circle {bound.hex()}, attempt {attempt.offered.hex()}",
         bits=plan.bits,
         length=plan.length,
         clients=circle.clients,
@@ -36,6 +36,13 @@ def _round_terms(attempt: Attempt, bound: bytes, **name: bytes) -> Terms:
         seed=attempt.seed,
         **name,
     )
+
+
+def joins(message: bytes) -> bool:
+    """Whether a message only asks who takes part: its answer costs nothing."""
+    if kind_of(message) != Kind.PHASE:
+        return kind_of(message) == Kind.ASK
+    return messages.kind_of(read_message(message, Kind.PHASE, 3)[2]) == messages.Kind.TERMS
 
 
 class RecoverMember:
@@ -55,16 +62,13 @@ class RecoverMember:
         self._terms, self._bound, self._file, self._lock = terms, bound, file, lock
         self._options: dict[str, Any] = {"identity": identity, "trusted": trusted}
         if terms.unsigned:
-            self._options = {"is_server_trusted": True}
+            self._options = {"unsigned": True}
         self._charge = charge
 
-    def answer(
-        self,
-        message: bytes,
-        check: Callable[[Attempt], None],
-        share: Callable[[Attempt], Any],
-    ) -> bytes:
-        """The reply to one message; ``check`` sees an attempt before it is charged."""
+    def accept(
+        self, message: bytes, check: Callable[[Attempt], None]
+    ) -> bytes | tuple[Attempt, Callable[[Any], bytes]]:
+        """The reply to one message, or what is due; ``check`` sees an attempt before its charge."""
         number, offered, inner = read_message(message, Kind.PHASE, 3)
         attempt = Attempt.from_bytes(offered, self._terms)
         if len(number) != 8 or attempt.entries:
@@ -72,7 +76,6 @@ class RecoverMember:
         kind = messages.kind_of(inner)
         if kind == messages.Kind.INBOX:
             check(attempt)
-            return pack_message(Kind.ANSWER, self._mask(attempt, inner, share))
         with alone(self._lock):
             if kind == messages.Kind.TERMS:
                 mine = _round_terms(attempt, self._bound, round=Terms.from_bytes(inner).round)
@@ -80,6 +83,8 @@ class RecoverMember:
                 reply = client.keys(inner)
             else:
                 client = self._load(attempt)
+                if kind == messages.Kind.INBOX:
+                    return self._receive(attempt, client, inner)
                 steps = {
                     messages.Kind.ROSTER: client.shares,
                     messages.Kind.SURVIVORS: client.open if self._terms.unsigned else client.sign,
@@ -91,24 +96,28 @@ class RecoverMember:
             self._save(client)
         return pack_message(Kind.ANSWER, reply)
 
-    def _mask(self, attempt: Attempt, inbox: bytes, share: Callable[[Attempt], Any]) -> bytes:
-        with alone(self._lock):
-            client = self._load(attempt)
-            try:
-                client.receive(inbox)
-            except ProtocolError as error:
-                if not error.clients:
-                    raise
-                return client.complain(error.clients)  # nothing is charged
-            self._save(client)  # whoever repeats the message is refused from here on
-            self._charge(attempt, client.transcript, client.members)
-        vector = share(attempt)
-        with alone(self._lock):
-            if self._load(attempt).to_bytes() != client.to_bytes():
-                raise ProtocolError("another attempt has begun while this client trained")
-            reply = client.mask(vector)
-            self._save(client)
-        return reply
+    def _receive(
+        self, attempt: Attempt, client: Client, inbox: bytes
+    ) -> bytes | tuple[Attempt, Callable[[Any], bytes]]:
+        """Pay for the share that is due, under the lock; a complaint costs nothing."""
+        try:
+            client.receive(inbox)
+        except ProtocolError as error:
+            if not error.clients:
+                raise
+            return pack_message(Kind.ANSWER, client.complain(error.clients))
+        self._save(client)  # whoever repeats the message is refused from here on
+        self._charge(attempt, client.transcript, client.members)
+
+        def finish(share: Any) -> bytes:
+            with alone(self._lock):
+                if self._load(attempt).to_bytes() != client.to_bytes():
+                    raise ProtocolError("another attempt has begun while this client trained")
+                reply = client.mask(share)
+                self._save(client)
+            return pack_message(Kind.ANSWER, reply)
+
+        return attempt, finish
 
     def _load(self, attempt: Attempt) -> Client:
         if not self._file.exists():
@@ -136,10 +145,10 @@ class RecoverRound:
     def __init__(
         self, attempt: Attempt, bound: bytes, trusted: Collection[bytes], clients: Iterable[int]
     ) -> None:
-        is_trusted = attempt.terms.unsigned
-        server = Server(_round_terms(attempt, bound), trusted=trusted, is_server_trusted=is_trusted)
+        unsigned = attempt.terms.unsigned
+        server = Server(_round_terms(attempt, bound), trusted=trusted, unsigned=unsigned)
         self.server, self._attempt = server, attempt
-        signed = [] if is_trusted else [server.signatures]
+        signed = [] if unsigned else [server.signatures]
         self._steps: list[Callable[[Replies], Any]]
         self._steps = [server.roster, server.inboxes, server.survivors, *signed, server.total]
         self.total: Ring | None = None

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from jopeq.circle import crypto
 from jopeq.circle.circle import (
     DIGEST_BYTES,
@@ -45,7 +43,7 @@ class CircleServer:
     trusted : Collection[bytes] (default: ())
         The identities of all members; none for unsigned terms.
     is_plausible : Optional[Callable[[Ring, Attempt], bool]] (default: None)
-        Whether a total can be what its decoder expects (``looks_uniform``). One bad vector makes a
+        Whether a total can be what its decoder expects. One bad vector makes a
         total uniform: such a total is dropped, and the attempt repeated.
     """
 
@@ -83,8 +81,7 @@ class CircleServer:
         """Whether the last messages make clients train, and need the content beside them."""
         if self._recovery is not None:
             return self._recovery.is_training
-        trains = {Kind.PREPARE, *([Kind.ATTEMPT] if self.terms.dropouts == "repeat" else [])}
-        return bool(trains.intersection(self._asked.values()))
+        return Kind.ATTEMPT in self._asked.values()
 
     @property
     def fingerprint(self) -> str:
@@ -132,11 +129,9 @@ class CircleServer:
         self._asked = {}
         for number in asked.keys() - good:
             self._miss(number)
-        if is_attempt:
-            if self._cohort.keys() <= good and self._sum is not None and self._is_sum(self._sum):
-                return {}
-            if self.terms.dropouts == "ready":
-                self.attempt = None  # samples are never reused: all train again
+        is_whole = is_attempt and self._cohort.keys() <= good
+        if is_whole and self._sum is not None and self._is_sum(self._sum):
+            return {}
         return self._next()
 
     def _next(self) -> dict[int, bytes]:
@@ -152,23 +147,14 @@ class CircleServer:
             self._asked = dict.fromkeys(self._open, Kind.PHASE)
             return self._recovery.messages
         ready = self._open & self._entries.keys()
-        if self.terms.dropouts == "ready":
-            if self.attempt is None or len(ready) < self.terms.threshold:
-                self._entries.clear()
-                self.attempt = self._new_attempt()
-                return self._ask(self._open, Kind.PREPARE, self.attempt.to_bytes)
-        elif len(ready) < self.terms.threshold:
+        if len(ready) < self.terms.threshold:
             return self._ask_keys(self._open - ready)
-        else:
-            self.attempt = self._new_attempt()
         self._cohort = {number: self._entries.pop(number) for number in ready}
         listed = sorted(self._cohort.values(), key=lambda entry: entry.identity)
-        self.attempt = replace(self.attempt, entries=tuple(listed))
+        self.attempt = replace(self._new_attempt(), entries=tuple(listed))
         message = self.attempt.to_bytes()
         messages = self._ask(ready, Kind.ATTEMPT, lambda nonce: message)
-        if self.terms.dropouts == "repeat":
-            messages |= self._ask_keys(self._open - ready)
-        return messages
+        return messages | self._ask_keys(self._open - ready)
 
     def _ask(
         self, clients: Collection[int], kind: Kind, message: Callable[[bytes], bytes]
@@ -199,7 +185,7 @@ class CircleServer:
     def _read(self, number: int, asked: Kind, data: bytes) -> None:
         """Take one reply: the entry of the sender's next key, and a vector that was asked for."""
         attempt, expected = self.attempt, self._nonces[number]
-        kind = {Kind.ASK: Kind.KEYS, Kind.PREPARE: Kind.READY}.get(asked, Kind.REPLY)
+        kind = Kind.KEYS if asked == Kind.ASK else Kind.REPLY
         if attempt is not None and kind == Kind.REPLY:
             expected = attempt.transcript(self._bound)
         found, listed, signature, vector = read_message(data, kind, 4)
@@ -223,8 +209,8 @@ class CircleServer:
                 raise ProtocolError("its next entry does not follow the one it used")
             part = unpack(vector, attempt.plan.length, attempt.plan.bits)
             self._sum = part if self._sum is None else self._sum + part
-        elif vector != (attempt.prepared if attempt is not None and kind == Kind.READY else b""):
-            raise ProtocolError("it is ready for another attempt, or sent what was not asked for")
+        elif vector:
+            raise ProtocolError("it sent what was not asked for")
         for other, held in list(self._entries.items()):
             if other != number and held.identity == entry.identity:
                 del self._entries[other]  # the member has moved to another number
@@ -277,34 +263,29 @@ class CircleServer:
 
     # Between two rounds
 
+    def forget(self, clients: Iterable[int]) -> None:
+        """Ask these clients for their keys again, which costs them nothing."""
+        for number in clients:
+            self._entries.pop(number, None)
+
     def state_dict(self) -> dict[str, Any]:
         """What a resumed server needs, in JSON's types. Keys are not kept: they are asked for."""
         return {
-            "bound": self._bound.hex(),
+            "terms": self.terms.to_bytes().hex(),
+            "trusted": sorted(one.hex() for one in self._trusted),
             "rounds": self._rounds,
             "away": {str(number): list(times) for number, times in self._away.items()},
             "serials": {identity.hex(): serial for identity, serial in self._serials.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the server of ``state_dict`` was; its terms and members are the same."""
-        if state["bound"] != self._bound.hex():
-            raise ValueError("the state is of another circle, or of other terms or members")
+        """Continue where the server of ``state_dict`` was; its terms are the same.
+
+        The list of trusted members may be another: hospitals join and leave.
+        """
+        if state["terms"] != self.terms.to_bytes().hex():
+            raise ValueError("the state is of another circle, or of other terms: start a new run")
         self._rounds = int(state["rounds"])
         self._away = {int(number): (at[0], at[1]) for number, at in state["away"].items()}
         self._serials = {bytes.fromhex(one): int(n) for one, n in state["serials"].items()}
         self._entries, self._asked, self._recovery = {}, {}, None
-
-
-def looks_uniform(total: Ring, bits: int) -> bool:
-    """Whether the spread of a total is that of uniform integers mod 2^bits.
-
-    A sum that its plan holds spreads over a part of the ring: ``SecureSum`` plans for at most a
-    fifth of the uniform variance. The line is drawn at three fifths.
-
-    >>> looks_uniform(np.arange(256), 8), looks_uniform(np.arange(-50, 50) % 256, 8)
-    (True, False)
-    """
-    half = 1 << bits - 1
-    centred = ((np.asarray(total, np.int64) + half) % (2 * half) - half).astype(np.float64)
-    return bool(np.mean(np.square(centred)) > 0.6 * (2.0 * half) ** 2 / 12)

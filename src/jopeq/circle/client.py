@@ -36,9 +36,9 @@ class Client:
         The key that signs; needed by signed terms.
     trusted : Collection[bytes] (default: ())
         Public keys (32 bytes) of all clients that may take part; needed by signed terms.
-    is_server_trusted : bool (default: False)
-        Unsigned terms for more than 100 clients are refused unless this says that the server
-        follows the protocol: one that lies about survivors opens a single client there.
+    unsigned : bool (default: False)
+        Takes unsigned terms for more than 100 clients too, which are refused otherwise: a server
+        that lies about survivors opens a single client there.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Client:
         *,
         identity: Ed25519PrivateKey | None = None,
         trusted: Collection[bytes] = (),
-        is_server_trusted: bool = False,
+        unsigned: bool = False,
     ) -> None:
-        terms.check_signed(is_server_trusted)
+        terms.check_signed(unsigned=unsigned)
         if terms.is_signed != (identity is not None) or terms.is_signed != bool(trusted):
             raise ValueError("signed terms need identity and trusted, other terms take neither")
         if isinstance(me, bool) or not isinstance(me, int) or not 0 <= me < 1 << 64:

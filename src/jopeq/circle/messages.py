@@ -99,7 +99,7 @@ class Terms:
     """What a server and its clients must agree on before a round.
 
     ``spec`` names the mechanism that makes the integers, in any words that both ends compare: all
-    that its noise depends on, such as the dimension (``SecureSum.spec_for``).
+    that its noise depends on, such as the dimension (``ClientSum.spec_for``).
     Vectors of ``length`` integers are added mod 2^``bits``. At most ``clients`` take part, of whom
     ``colluding`` may tell the server all they know, and no sum of fewer than ``threshold`` is
     opened. With ``is_signed`` clients sign their keys and the list of survivors. ``seed`` holds
@@ -189,13 +189,13 @@ class Terms:
                     "nothing was sent"
                 )
 
-    def check_signed(self, is_server_trusted: bool) -> None:
+    def check_signed(self, *, unsigned: bool) -> None:
         """Refuse unsigned terms for many clients unless the caller trusts the server."""
-        if self.clients > COMPLETE_UP_TO and not (self.is_signed or is_server_trusted):
+        if self.clients > COMPLETE_UP_TO and not (self.is_signed or unsigned):
             raise ValueError(
                 f"unsigned terms are for at most {COMPLETE_UP_TO} clients, got clients="
                 f"{self.clients}: in a larger cohort a server that lies about survivors opens a "
-                "single client; sign (is_signed=True), or say is_server_trusted=True"
+                "single client; sign (is_signed=True), or trust the server and say unsigned=True"
             )
 
     @staticmethod

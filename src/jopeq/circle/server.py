@@ -46,14 +46,14 @@ class Server:
         What the clients must agree to; fresh for each round.
     trusted : Collection[bytes] (default: ())
         With signed terms: the public keys of clients that may take part.
-    is_server_trusted : bool (default: False)
+    unsigned : bool (default: False)
         As the clients say it: needed by unsigned terms for more than 100 clients.
     """
 
     def __init__(
-        self, terms: Terms, *, trusted: Collection[bytes] = (), is_server_trusted: bool = False
+        self, terms: Terms, *, trusted: Collection[bytes] = (), unsigned: bool = False
     ) -> None:
-        terms.check_signed(is_server_trusted)
+        terms.check_signed(unsigned=unsigned)
         if terms.is_signed != bool(trusted):
             raise ValueError("signed terms need trusted, other terms do not take it")
         self.terms = terms

@@ -13,7 +13,6 @@ from jopeq.analysis.audit import Audit
 from jopeq.analysis.audit import audit as run_audit
 from jopeq.analysis.localdp import LocalDp
 from jopeq.analysis.record_audit import RecordAudit
-from jopeq.analysis.sum_audit import SumAudit
 from jopeq.cli.options import (
     AsJson,
     Epsilon,
@@ -26,10 +25,14 @@ from jopeq.cli.options import (
 from jopeq.cli.output import epsilon_text, explain_errors, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import SCHEMES
+from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
 
-_RECORDS = {
-    "clip": 1.0, "records": 1000, "sampling": 1.0, "rounds": 1, "clients": 4, "threshold": 3
+_USUAL = {
+    RecordSum.name: {
+        "clip": 1.0, "records": 1000, "sampling": 1.0, "rounds": 1, "clients": 4, "threshold": 3
+    },
+    ClientSum.name: {"clip": 1.0, "clients": 5, "threshold": 4},
 }  # fmt: skip
 
 
@@ -43,7 +46,7 @@ def audit(
         bool, typer.Option("--flower-localdp", help="ε that Flower's LocalDpMod has instead")
     ] = False,
     scheme: Annotated[
-        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sum, records")
+        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, clients, records")
     ] = "jopeq",
     epsilon: Epsilon = None,
     rate: Rate = None,
@@ -54,8 +57,8 @@ def audit(
 ) -> None:
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler.
 
-    With --scheme sum or records: ε of a client or of a patient, against who sees sums alone.
-    Unless -p says more, records are 1,000 of 4 hospitals, all of them in one round.
+    With --scheme clients or records: ε of a client or of a patient, against who sees sums alone.
+    Unless -p says more, 4 of 5 clients or 4 hospitals with 1,000 records, in one round.
 
     Example: jopeq audit --flower-localdp clip=1 sensitivity=1e-4 epsilon=10 delta=1e-5
     """
@@ -65,11 +68,9 @@ def audit(
     if settings:
         raise typer.BadParameter(f"{settings[0]} would not be read: it belongs to --flower-localdp")
     given = read_values(parameter, epsilon=epsilon, rate=rate)
-    built = build_any(scheme, {**_RECORDS, **given} if scheme == RecordSum.name else given)
+    built = build_any(scheme, {**_USUAL.get(scheme, {}), **given})
     with explain_errors():
-        report: Audit | SumAudit | RecordAudit = run_audit(
-            built, draws=draws, confidence=confidence
-        )
+        report: Audit | RecordAudit = run_audit(built, draws=draws, confidence=confidence)
     if as_json:
         print_json(report.as_dict())
     else:
@@ -117,7 +118,7 @@ def _audit_localdp(context: typer.Context, settings: list[str], *, as_json: bool
     )
 
 
-def _print(report: Audit | SumAudit | RecordAudit) -> None:
+def _print(report: Audit | RecordAudit) -> None:
     guarantee, shown = report.scheme.guarantee, report.empirical
     table = Table("ε", title=f"ε of one {guarantee.unit}: {scheme_text(report.scheme.spec)}")
     table.add_column("value", justify="right")
@@ -144,20 +145,14 @@ def _print(report: Audit | SumAudit | RecordAudit) -> None:
         console.print("[bold red]The attack did better than the proof allows: do not use this.")
 
 
-def _describe(report: Audit | SumAudit | RecordAudit) -> Iterator[tuple[str, str, str]]:
+def _describe(report: Audit | RecordAudit) -> Iterator[tuple[str, str, str]]:
     """What each kind of audit knows beside the proof and the attack."""
     if isinstance(report, RecordAudit):
-        how = "from how far a record of full norm moves real sums"
+        how = f"from how far a {report.scheme.guarantee.unit} of full norm moves real sums"
         yield "estimated", f"{report.estimated:.2f}", how
     elif report.exact is None:
-        for_whom = (
-            "scalar schemes" if isinstance(report, Audit) else "at most 500 shares, 64 rounds"
-        )
-        yield "exact", "-", f"computed for {for_whom}; the proven bound stands"
-    elif isinstance(report, Audit):
+        yield "exact", "-", "computed for scalar schemes; the proven bound stands"
+    else:
         yield "exact", epsilon_text(report.exact.server), "the server: payload, dither, scale"
         yield "", epsilon_text(report.exact.decoded), "an observer of the decoded value"
         yield "", epsilon_text(report.exact.network), "the network, when the payload is keyed"
-    else:
-        what = "of the largest single entry, from the tables' integers"
-        yield "exact", epsilon_text(report.exact), what

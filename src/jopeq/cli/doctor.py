@@ -21,7 +21,7 @@ from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
 from jopeq.schemes.model import find_frozen
 from jopeq.sphere.sphere import LEAST_EPSILON, MOST_EPSILON, Sphere
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.sums.client_sum import ClientSum
 from jopeq.wire.entries import check_flat, is_left_out
 from jopeq.wire.scaling import VARIANCES, is_statistic
 
@@ -115,7 +115,7 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
         return
     yield (
         "ε is of one entry. It protects entries, not people: for people see jopeq.Sphere (nobody "
-        "is trusted) and jopeq.SecureSum (only the sum is seen)."
+        "is trusted) and jopeq.ClientSum (only the sum is seen)."
     )
     if any(map(is_statistic, sizes)):
         yield (
@@ -149,13 +149,13 @@ def propose_sum(
         f"For patients of hospitals: jopeq plan --records PATIENTS --clients HOSPITALS --epsilon "
         f"{epsilon:g} --dimension {count} plans a jopeq.RecordSum, ε of a patient in all rounds."
     )
-    scheme = SecureSum(
+    scheme = ClientSum(
         epsilon=epsilon, clip=1.0, clients=clients, threshold=2 * clients // 3 + 1,
-        participations=rounds,
+        rounds=rounds,
     )  # fmt: skip
     yield (
-        f"For people, or hospitals as a whole: jopeq.SecureSum(epsilon={epsilon:g}, clip=…, "
-        f"clients={clients}, threshold={scheme.threshold}, participations={rounds}), "
+        f"For people, or hospitals as a whole: jopeq.ClientSum(epsilon={epsilon:g}, clip=…, "
+        f"clients={clients}, threshold={scheme.threshold}, rounds={rounds}), "
         f"ε and δ = {scheme.delta:g} of a client in all rounds together. "
         f"{judge(mean_error(scheme, count, clients)[0], rounds)}."
     )

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from jopeq.analysis.ledger_report import describe_run, ledger_report
+from jopeq.analysis.ledger_report import describe_run, describe_updates, ledger_report
 from jopeq.cli.output import explain_errors, print_text
 from jopeq.files import atomic
-from jopeq.ledger import Ledger, printable
+from jopeq.ledger import Ledger
 from jopeq.privacy.guarantee import digits_up
 
 ledger = typer.Typer(help="A client's privacy budget in a file.", no_args_is_help=True)
@@ -41,16 +41,17 @@ def show(path: LedgerPath) -> None:
         found = Ledger.load(path)
     spent, budget = digits_up(found.spent.epsilon), repr(found.budget).removesuffix(".0")
     if found.runs:
-        done, planned = (sum(numbers) for numbers in zip(*found.runs.values(), strict=True))
-        print_text(f"ε = {spent} of {budget} for every patient, {done} of {planned} rounds")
-        for text, (done, planned) in found.runs.items():
-            name, asked = describe_run(printable(text))
-            print_text(f"run     {name}", f"        {done} of {planned} rounds: {asked}")
+        planned = sum(run.planned for run in found.runs)
+        who = "every patient" if found.spent.unit == "record" else "the client"
+        print_text(f"ε = {spent} of {budget} for {who}, {found.rounds} of {planned} rounds")
+        for run in found.runs:
+            name, asked = describe_run(run)
+            rounds = f"{run.spent.rounds} of {run.planned} rounds"
+            print_text(f"run     {name}", f"        {rounds}: {asked}")
         return
-    total = "" if found.participations is None else f" of {found.participations}"
     print_text(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
-    print_text(f"rounds  {found.rounds}{total}")
-    print_text(f"scheme  {describe_run(printable(found.scheme or 'none yet'))[1]}")
+    print_text(f"rounds  {found.rounds}")
+    print_text(f"scheme  {describe_updates(found.scheme)}")
 
 
 @ledger.command()

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from jopeq.analysis.learning import NOISY, SIGNAL
-from jopeq.analysis.plan import PeopleRow, PlanRow, plan_people
+from jopeq.analysis.learning import NOISY
+from jopeq.analysis.plan import PeopleRow, PlanRow, RecordRow
 from jopeq.analysis.plan import plan as make_plan
-from jopeq.analysis.record_audit import ROUNDS, RecordRow, record_plans
 from jopeq.cli.options import AsJson, was_given
 from jopeq.cli.output import (
     epsilon_text,
@@ -20,6 +19,7 @@ from jopeq.cli.output import (
     print_json,
     print_table,
 )
+from jopeq.sums.record_proposal import SIGNAL
 
 Columns = dict[str, Callable[[Any], str]]
 
@@ -55,29 +55,21 @@ def plan(
             "--epsilon 0 means that nothing of the data is sent, and nothing is learnt: give "
             "an ε above 0, such as 1 (strong) to 8 (weak)"
         )
+    if records is not None and was_given(context, "rate"):
+        raise typer.BadParameter("--rate would not be read: --records plans sums of records")
+    given: dict[str, Any] = {"rounds": rounds, "clients": clients, "rate": rate}
     if records is not None:
-        if was_given(context, "rate"):
-            raise typer.BadParameter("--rate would not be read: --records plans sums of records")
-        counts = (rounds,) if was_given(context, "rounds") else ROUNDS
-        hospitals = clients if was_given(context, "clients") else 10
-        with explain_errors():
-            found = [
-                *record_plans(
-                    epsilon, records=records, clients=hospitals, dimension=dimension, delta=delta,
-                    rounds=counts,
-                )
-            ]  # fmt: skip
-        if as_json:
-            print_json([row.as_dict() for row in found])
-        else:
-            _print_records(found, dimension)
-        return
-    job = {"dimension": dimension, "rounds": rounds, "clients": clients}
+        given = {name: value for name, value in given.items() if was_given(context, name)}
     with explain_errors():
-        rows = make_plan(epsilon, rate, **job, delta=delta)
-        people = plan_people(epsilon, **job, delta=delta)
+        found = make_plan(epsilon, dimension=dimension, records=records, delta=delta, **given)
     if as_json:
-        print_json([row.as_dict() for row in rows] + [row.as_dict() for row in people])
+        print_json([row.as_dict() for row in found])
+        return
+    patients = [row for row in found if isinstance(row, RecordRow)]
+    people = [row for row in found if isinstance(row, PeopleRow)]
+    rows = [row for row in found if isinstance(row, PlanRow)]
+    if patients:
+        _print_records(patients, dimension)
     else:
         _print_people(people, epsilon, dimension, rounds, clients)
         _recommend(people, clients)

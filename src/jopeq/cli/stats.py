@@ -35,15 +35,18 @@ def stats(
     complete: Annotated[
         bool, typer.Option("--complete", help="it is public that no value is missing")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="draw the histograms into this file")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="draw histograms and survival curves into this file")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count, mean, variance, histogram, quantiles, proportions, correlation, with one ε for all.
+    """Counts, means, histograms, quantiles, correlations, survival, with one ε for all.
 
     Questions: 'count', 'COLUMN: mean LOWER UPPER', 'COLUMN: variance LOWER UPPER',
     'COLUMN: histogram LOWER UPPER bins=20' (or all edges), 'COLUMN: quartiles LOWER UPPER',
     'COLUMN: quantiles LOWER UPPER at=0.1,0.9', 'COLUMN: proportions CATEGORY …',
-    'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER'. An importance=2 gives one more accuracy.
+    'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER', 'TIME: survival EVENT LOWER UPPER bins=12
+    by=COLUMN:LEVEL,LEVEL' (EVENT is 1 or 0). An importance=2 gives one more accuracy.
 
     All files are read in this process: where tables must stay in their hospitals, ask on Flower
     (jopeq.flower.ask).

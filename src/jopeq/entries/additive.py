@@ -17,10 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.entries.ball import scaling_assumptions
-from jopeq.noise import Laplace, Law, MultivariateT, add_noise, into_unit_ball
+from jopeq.noise import (
+    DIAMETER,
+    EuclideanLaplace,
+    Laplace,
+    Law,
+    MultivariateT,
+    add_noise,
+    into_unit_ball,
+)
 from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
     CellBounds,
+    calibrate_gaussian,
     calibrate_laplace,
     calibrate_t,
     check_epsilon,
@@ -33,8 +42,10 @@ from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Codec, Letters
 from jopeq.wire.coders import Coder, WordCoder
 
-LawName = Literal["laplace", "t"]
+LawName = Literal["laplace", "t", "l2", "gaussian"]
 LAWS = get_args(LawName)
+SquaredScale = float | tuple[tuple[float, ...], ...]
+"""s², or a matrix Σ."""
 
 _GRID_BITS = 16  # the grid is this much finer than the noise, or than the unit ball
 _WORD_LIMIT = 2**31 - 1
@@ -45,15 +56,16 @@ _MAX_SIZE = 1 << 16
 class NoiseTarget:
     """The noise law that a private scheme aims at, for samples of ``dimension`` entries.
 
-    ``nu`` and ``squared_scale`` (the paper's ν and s²) fix a t law by hand. The ε that holds is
-    then the law's own, whatever ``epsilon`` asks for.
+    ``nu`` and ``squared_scale`` (the paper's ν and s² or Σ) fix a t law by hand. The ε that holds
+    is then the law's own, whatever ``epsilon`` asks for. ``delta`` belongs to Gaussian noise.
     """
 
     law: str
     epsilon: float
     dimension: int
     nu: float | None = None
-    squared_scale: float | None = None
+    squared_scale: SquaredScale | None = None
+    delta: float | None = None
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -61,14 +73,22 @@ class NoiseTarget:
             raise ValueError(f"law must be one of {', '.join(LAWS)}, got {self.law!r}")
         if self.law != "t" and (self.nu is not None or self.squared_scale is not None):
             raise ValueError(f"nu and squared_scale belong to law='t', this is law={self.law!r}")
+        if (self.delta is not None) != (self.law == "gaussian"):
+            raise ValueError(f"law='gaussian' needs delta, and no other law has one: {self.law!r}")
+        if self.delta is not None and not 1e-12 <= self.delta < 0.5:
+            raise ValueError(f"delta must be from 1e-12 to below 0.5, got {self.delta}")
         if self.squared_scale is not None and self.nu is None:
             raise ValueError("squared_scale needs nu: give both, or neither to have them chosen")
 
     @cached_property
     def noise(self) -> Law:
         """The calibrated law."""
-        if self.law == "laplace":
+        if self.law == "laplace" or (self.law == "l2" and self.dimension == 1):  # the same law
             return calibrate_laplace(self.epsilon, self.dimension)
+        if self.law == "l2":
+            return EuclideanLaplace(DIAMETER / self.epsilon, self.dimension)
+        if self.delta is not None:
+            return calibrate_gaussian(self.epsilon, self.delta, self.dimension)
         if self.nu is not None and self.squared_scale is not None:
             return MultivariateT(self.nu, self.squared_scale, self.dimension)
         return calibrate_t(self.epsilon, self.dimension, nu=self.nu)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries.additive import LawName, NoiseTarget
+from jopeq.entries.additive import LawName, NoiseTarget, SquaredScale
 from jopeq.entries.ball import or_zero, scaling_assumptions, simulate_bias, simulate_errors
 from jopeq.errors import UpdateError
 from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
@@ -33,15 +33,16 @@ from jopeq.lattice.codebook import (
 )
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, Law, add_noise, into_unit_ball
-from jopeq.privacy.calibration import CellBounds, guarantee_of_noise, shortest_vector
+from jopeq.privacy.calibration import CellBounds, guarantee_of_noise
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Codec, Letters
-from jopeq.schemes.parameters import LATTICE, LatticeParameter
+from jopeq.schemes.parameters import LATTICE, LatticeParameter, as_array
 from jopeq.wire.coders import Packing
 
 Levels = Literal["all", "odd"]
+Vector = tuple[float, ...]
 
 _DITHERS = ((np.arange(256) + 0.5) / 256) - 0.5  # midpoints, in units of the step
 _MOST_LISTED = 1 << 12  # letters that are looked at one by one
@@ -57,8 +58,9 @@ class QuantizedScheme(Scheme):
     ----------
     rate : float
         R, bits per entry: 2 to the power R·L letters, rounded down.
-    lattice : Lattice, str or 2 × 2 generator, default "Z"
-        "Z", "A2", "D4", "E8", or the rows of a generator matrix. L is its dimension.
+    lattice : Lattice, str or generator matrix, default "Z"
+        "Z", "A2", "D4", "E8", or the rows of a generator matrix, whose columns are basis vectors.
+        L is its dimension, at most 8.
     gamma : float, optional
         Radius of the ball that the cells of all letters fill. The default depends on the scheme.
     levels : {"all", "odd"}, default "all"
@@ -101,6 +103,11 @@ class QuantizedScheme(Scheme):
     def noise(self) -> Law | None:
         """The law of n; None where nothing is added."""
         return None
+
+    @property
+    def shift(self) -> Array:
+        """A public vector that is added to every sample besides."""
+        return np.zeros(self.dimension)
 
     # What they share
 
@@ -153,13 +160,15 @@ class QuantizedScheme(Scheme):
             sample_size=self.dimension,
             assumptions=scaling_assumptions(self),
             cells=CellBounds.of(self.cells),
+            delta=getattr(self, "delta", None) or 0.0,
         )
 
     def _attains_bound(self, noise: Law) -> bool:
         """Laplace on Z: whether the tail letter lies beyond [−1, 1] for some dither."""
         if not isinstance(noise, Laplace) or self.dimension != 1:
             return False
-        return 0.5 * self.cells.step * (self.codebook.letters - 1) >= 1.0
+        beyond = 1.0 + float(np.abs(self.shift).max())
+        return 0.5 * self.cells.step * (self.codebook.letters - 1) >= beyond
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,15 +209,22 @@ class PrivateQuantizedScheme(QuantizedScheme):
         Privacy asked for, per sample.
     nu : float, optional
         Degrees of freedom ν > 2 of a t law. By default ν makes the variance smallest.
-    squared_scale : float, optional
-        s² of a t law, together with ``nu``. By default the smallest s² that is ε-private.
+    squared_scale : float or matrix, optional
+        s² of a t law, or its L × L matrix Σ, together with ``nu``. By default the smallest s² that
+        is ε-private.
     """
 
     epsilon: float
     nu: float | None = None
-    squared_scale: float | None = None
+    squared_scale: SquaredScale | None = None
 
     def __post_init__(self) -> None:
+        if self.squared_scale is not None:
+            given = as_array("squared_scale", self.squared_scale)
+            if given.ndim not in (0, 2):
+                raise ValueError(f"squared_scale must be a number or a matrix, got {given!r}")
+            scale = tuple(map(tuple, given.tolist())) if given.ndim == 2 else float(given)
+            object.__setattr__(self, "squared_scale", scale)
         super().__post_init__()
         noise = self.noise  # checks its parameters
         if noise is not None:
@@ -222,7 +238,7 @@ class PrivateQuantizedScheme(QuantizedScheme):
         than 2⁴⁹ cells, so that no noisy value is ever refused as too far: that would tell of it.
         """
         bits = 24 if self.dimension == 1 else 14
-        shortest, step = shortest_vector(self.cells), self.cells.step
+        shortest, step = self.cells.shortest, self.cells.step
         least = max(math.ldexp(math.sqrt(noise.variance), -bits), 2.0**-48) * step / shortest
         if step < least:
             raise ValueError(
@@ -304,14 +320,40 @@ class JoPEQ(PrivateQuantizedScheme):
 
     Parameters
     ----------
-    law : {"laplace", "t"}, optional
-        Family of the target. By default "laplace" on Z and "t" on other lattices.
+    law : {"laplace", "t", "l2", "gaussian"}, optional
+        Family of the target. By default "laplace" on Z and "t" on other lattices. "l2" has the
+        density ∝ e^{−‖x‖₂/b}. "gaussian" holds ε with a δ.
+    delta : float, optional
+        δ of one sample, for law="gaussian".
+    mean : sequence of L numbers, optional
+        μ of the target law (Theorem III.1): a public shift of the noise, in scaled units. The
+        decoded value keeps it, and ε is that of the noise without it.
     """
 
     name: ClassVar[str] = "jopeq"
     has_kernels: ClassVar[bool] = True
 
     law: LawName | None = None
+    delta: float | None = None
+    mean: Vector | None = None
+
+    def __post_init__(self) -> None:
+        if self.mean is not None:
+            mean, size = as_array("mean", self.mean), self.dimension
+            if mean.shape != (size,) or not np.linalg.norm(mean) <= 1.0:
+                point = f"a point of the unit ball with {size} entries, as a sample has"
+                raise ValueError(f"mean must be {point}, got {self.mean!r}")
+            object.__setattr__(self, "mean", tuple(mean.tolist()))
+        super().__post_init__()
+
+    @cached_property
+    def target(self) -> NoiseTarget:
+        given = self.nu, self.squared_scale, self.delta
+        return NoiseTarget(self._law_name, self.epsilon, self.dimension, *given)
+
+    @property
+    def shift(self) -> Array:
+        return np.zeros(self.dimension) if self.mean is None else np.array(self.mean)
 
     @property
     def _law_name(self) -> LawName:
@@ -339,6 +381,10 @@ class DitherCodec(Codec[QuantizedScheme]):
         return self.scheme.noise
 
     @cached_property
+    def shift(self) -> Array:
+        return self.scheme.shift
+
+    @cached_property
     def cells(self) -> Lattice:
         return self.scheme.cells
 
@@ -358,7 +404,8 @@ class DitherCodec(Codec[QuantizedScheme]):
         is_rare = is_line and self.codebook.letters > _MOST_LISTED  # overload, with so many letters
         if never_overloads or is_rare:
             variance = 0.0 if self.noise is None else self.noise.variance
-            return variance + factor * self.cells.second_moment
+            shift = float(np.square(self.shift).mean())
+            return variance + shift + factor * self.cells.second_moment
         return (
             float(self._scalar_errors(np.zeros(1))[1][0]) if is_line else self._lattice_distortion()
         )
@@ -390,7 +437,7 @@ class DitherCodec(Codec[QuantizedScheme]):
     def _scalar_errors(self, inputs: Array) -> tuple[Array, Array]:
         """(Mean error, mean squared error): exact in the noise, by the midpoint rule in the dither.
 
-        The codebook is symmetric, so positive inputs stand for all.
+        The codebook is symmetric, so positive inputs stand for all (but for a shift).
         """
         means, energies = np.zeros((2, len(inputs)))
         for dither in _DITHERS:
@@ -413,7 +460,7 @@ class DitherCodec(Codec[QuantizedScheme]):
             kept = np.unique(np.linspace(1, letters - 1, _MOST_LISTED).astype(np.int64))
         edges = (kept - 0.5 * letters) * step
         low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
-        centre = (inputs + dither * step)[:, None]
+        centre = (inputs + self.shift + dither * step)[:, None]
         if self.noise is None:
             with np.errstate(divide="ignore"):
                 return np.log(((centre >= low) & (centre < high)).astype(np.float64))
@@ -423,6 +470,8 @@ class DitherCodec(Codec[QuantizedScheme]):
     def recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
         if not self.scheme.has_kernels or (self.noise is not None and noise is None):
+            return None
+        if self.shift.any():
             return None
         is_clipped = self.scheme.is_private
         letters = self.codebook.letters
@@ -446,6 +495,8 @@ class DitherCodec(Codec[QuantizedScheme]):
             samples, clipped = into_unit_ball(samples)
         if self.noise is not None:
             samples = add_noise(self.noise, samples, private, first)
+        if self.shift.any():
+            samples = samples + self.shift
         dithered = samples + self.dither(first, len(samples), shared)
         try:
             indices, overloaded = self.codebook.quantize(dithered)

@@ -1,14 +1,21 @@
-"""jopeq inside Flower: a mod for the ClientApp and a wrapper for the server's strategy.
+"""jopeq inside Flower: mods for the ClientApp and strategies for the ServerApp.
+
+One client engine (``client``) and one server engine (``report``, ``sum_server``) have thin fronts:
+
+- payloads: ``PayloadMod`` compresses each update, with privacy against the server if the scheme
+  has it, and ``PayloadStrategy`` wraps any of Flower's strategies;
+- sums over clients: ``SumMod`` and ``SumStrategy`` with a ``jopeq.ClientSum``, of which the server
+  learns the mean alone;
+- records: ``record_client`` and ``RecordStrategy`` train a PyTorch model on hospitals' records
+  (``jopeq.RecordSum``); ``SumMod`` and ``reply_total`` are for apps of your own;
+- surveys: ``survey_client`` and ``ask`` answer questions about the records
+  (``jopeq.statistics.Survey``).
 
 Two lines turn a Flower app into one whose updates are compressed and private::
 
-    app = ClientApp(mods=[JoPEQMod(scheme)])            # client_app.py
-    strategy = JoPEQStrategy(FedAvg(), scheme)          # server_app.py
+    app = ClientApp(mods=[PayloadMod(scheme)])            # client_app.py
+    strategy = PayloadStrategy(FedAvg(), scheme)          # server_app.py
 
-``JoPEQSumMod`` and ``JoPEQSumStrategy`` do the same for a secure sum (``jopeq.SecureSum``), of
-which the server learns the mean alone. ``record_client`` and ``RecordStrategy`` train a PyTorch
-model on hospitals' records (``jopeq.RecordSum``); ``RecordMod`` is for apps of your own.
-``survey_client`` and ``ask`` answer questions about the records (``jopeq.statistics.Survey``).
 docs/flower.md tells the settings and what is guaranteed against whom.
 """
 
@@ -19,30 +26,28 @@ from typing import TYPE_CHECKING, Any
 if find_spec("flwr") is None:
     raise ImportError("jopeq.flower needs Flower: pip install 'jopeq[flower]'")
 
-from jopeq.flower.mod import JoPEQMod
-from jopeq.flower.record_mod import RecordMod, reply_table, reply_total
-from jopeq.flower.settings import Settings
-from jopeq.flower.strategy import JoPEQStrategy
-from jopeq.flower.sum_mod import JoPEQSumMod
-from jopeq.flower.sum_strategy import JoPEQSumStrategy
+from jopeq.flower.node import check_node
+from jopeq.flower.payload_mod import PayloadMod
+from jopeq.flower.payload_strategy import PayloadStrategy
+from jopeq.flower.report import RoundFailedError, RoundReport
+from jopeq.flower.sum_mod import SumMod, reply_table, reply_total
+from jopeq.flower.sum_strategy import SumStrategy
 from jopeq.flower.survey import ask, survey_client
-from jopeq.flower.wrapper import RoundFailedError, RoundReport
 
 if TYPE_CHECKING:
     from jopeq.flower.record_app import record_client
     from jopeq.flower.record_strategy import RecordStrategy
 
 __all__ = [
-    "JoPEQMod",
-    "JoPEQStrategy",
-    "JoPEQSumMod",
-    "JoPEQSumStrategy",
-    "RecordMod",
+    "PayloadMod",
+    "PayloadStrategy",
     "RecordStrategy",
     "RoundFailedError",
     "RoundReport",
-    "Settings",
+    "SumMod",
+    "SumStrategy",
     "ask",
+    "check_node",
     "record_client",
     "reply_table",
     "reply_total",

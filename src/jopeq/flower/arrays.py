@@ -1,12 +1,13 @@
 """A payload as the one array of a Flower record, and a message's arrays under flat names.
 
-Flower reads arrays by their ``stype``. A server without ``JoPEQStrategy`` does not know ours and
+Flower reads arrays by their ``stype``. A server without ``PayloadStrategy`` does not know ours and
 stops with a TypeError. Plain bytes it would average as if they were weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import cached_property
 from logging import WARNING
 from typing import Any
@@ -17,14 +18,12 @@ from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.schemes.model import apply_move, moves, variance_of, wide
+from jopeq.schemes.model import apply_move, find_frozen, moves, variance_of, wide
 from jopeq.wire.scaling import is_statistic
 
 Values = NDArray[Any]
 
 STYPE = "jopeq.payload"
-RECORD = "jopeq"
-"""Key of our config records: settings on the way down, the clip bit on the way up."""
 
 
 def to_array(payload: bytes) -> Array:
@@ -42,7 +41,7 @@ def from_content(content: RecordDict) -> bytes:
     arrays = [array for record in content.array_records.values() for array in record.values()]
     if any(array.stype != STYPE for array in arrays):
         raise PayloadError(
-            "the reply holds plain arrays, not a jopeq payload: put JoPEQMod among the mods of "
+            "the reply holds plain arrays, not a jopeq payload: put PayloadMod among the mods of "
             "the ClientApp"
         )
     if len(arrays) != 1:
@@ -50,7 +49,7 @@ def from_content(content: RecordDict) -> bytes:
     return bytes(arrays[0].data)
 
 
-# The arrays of a message under one flat set of names, and the difference of two models
+# The arrays of a message under one flat set of names, and which of them are sent
 
 
 class ReplyError(UpdateError):
@@ -90,12 +89,50 @@ class Model:
         return self._arrays[name]
 
     def records(self, arrays: Mapping[str, Array]) -> dict[str, ArrayRecord]:
-        """The message's records, with the given arrays in place of its own."""
+        """The message's records, with the given arrays instead of its own."""
         result: dict[str, ArrayRecord] = {}
         for flat, (key, name) in self.places.items():
-            # by item: the constructor would read, and so decode, the arrays of a ``DecodedReplies``
             result.setdefault(key, ArrayRecord())[name] = arrays.get(flat, self._arrays[flat])
         return result
+
+
+def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern fits the array's name, with or without its record's."""
+    names = (name, f"{record}/{name}")
+    return any(fnmatchcase(one, pattern) for one in names for pattern in patterns)
+
+
+def frozen_names(frozen: Iterable[str], model: Any = None) -> tuple[str, ...]:
+    """Patterns of arrays that are never sent; of "auto", the names that ``model`` does not train.
+
+    ``model`` is a PyTorch module, or what makes one: the choice is the app's, before it sees data.
+    """
+    if frozen == "auto":
+        if model is None:
+            raise ValueError(
+                "frozen='auto' sends what the app's model trains: give model too, the module or "
+                "the function that makes it"
+            )
+        is_made = hasattr(model, "named_modules") and not isinstance(model, type)
+        return find_frozen(model if is_made else model())
+    if isinstance(frozen, str) or model is not None:
+        raise ValueError(
+            f"frozen must be a list of names, got {frozen!r}: use ['{frozen}'], or 'auto' with "
+            "model"
+        )
+    return tuple(frozen)
+
+
+def sent_names(model: Model, frozen: Iterable[str]) -> list[str]:
+    """The float arrays whose updates are sent, in the message's order."""
+    return [name for name in model.floats if not matches(*model.places[name], frozen)]
+
+
+def warn_unused(model: Model, frozen: Iterable[str]) -> None:
+    """Name the patterns that match nothing: what they were to keep at home is sent."""
+    for pattern in frozen:
+        if not any(matches(*place, (pattern,)) for place in model.places.values()):
+            log(WARNING, "JoPEQ: frozen: %r matches no array, so it keeps nothing at home", pattern)
 
 
 def own_content(msg: Message) -> RecordDict:
@@ -105,6 +142,11 @@ def own_content(msg: Message) -> RecordDict:
         is_arrays = isinstance(record, ArrayRecord)
         content[key] = ArrayRecord(dict(record)) if is_arrays else record.copy()
     return content
+
+
+def array_bytes(content: RecordDict) -> int:
+    """Bytes of all arrays of a message."""
+    return sum(len(a.data) for record in content.array_records.values() for a in record.values())
 
 
 def is_float(value: Values) -> bool:

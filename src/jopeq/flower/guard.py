@@ -3,7 +3,7 @@
 A SuperNode starts each app by a command that it finds in PATH. ``start_guarded`` puts a folder
 before PATH whose ``flwr-clientapp`` is ``run_guarded``: it agrees to the server's terms of training
 or a survey within the node's configuration, charges the ledger, and only then loads the app; what
-the app returns goes through ``RecordMod``. Other kinds of apps are refused. This stops apps
+the app returns goes through ``SumMod``. Other kinds of apps are refused. This stops apps
 that leave the mod out or bring settings of their own. It does not stop hostile code, which can open
 connections itself.
 """
@@ -24,7 +24,7 @@ from typing import Any
 from flwr.app import Context, Message
 
 from jopeq.errors import JoPEQError
-from jopeq.flower.record_mod import RecordMod
+from jopeq.flower.sum_mod import SumMod
 from jopeq.versions import versions
 
 _INSTALL = "--allow-runtime-dependency-installation"
@@ -84,7 +84,7 @@ def run_guarded() -> None:
 
 def guard_app(load: Callable[[], Any]) -> Callable[[Message, Context], Message]:
     """An app that agrees, charges, loads another app and sends no more of it than a share."""
-    mod = RecordMod(None, surveys=None)
+    mod = SumMod(None, surveys=None)
 
     def answer(message: Message, context: Context) -> Message:
         return mod(message, context, lambda msg, ctxt: load()(msg, ctxt))

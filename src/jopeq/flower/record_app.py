@@ -13,17 +13,19 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 from torch import Tensor, nn
 
-from jopeq.flower.record_mod import LARGEST_LOSS, RecordMod, agreed_task, reply_total
+from jopeq.flower.client import agreed_task
+from jopeq.flower.sum_mod import SumMod, reply_total
 from jopeq.flower.survey import Table, answer_surveys
+from jopeq.flower.tasks import LARGEST_LOSS
 from jopeq.random.streams import PrivateStream
 from jopeq.statistics import Survey
 from jopeq.sums.evaluation import check_largest_loss
-from jopeq.sums.record_sample import cut, draw_records
+from jopeq.sums.record_sample import draw_sample
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import Loss, check_model, clipped_sum, evaluated_sum
 from jopeq.torch.records import read_records
 
-Records = Callable[[Context], tuple[Any, ...]]
+Load = Callable[[Context], tuple[Any, ...]]
 
 
 def record_client(
@@ -31,7 +33,7 @@ def record_client(
     *,
     model: Callable[[], nn.Module],
     loss: Loss,
-    records: Records,
+    load: Load,
     example: tuple[Any, Any],
     most_records: int | None = None,
     most_rows: int = 1,
@@ -39,7 +41,7 @@ def record_client(
     score: Loss | None = None,
     run: str = "",
     unsigned: bool = False,
-    table: Table | None = None,
+    load_table: Table | None = None,
     surveys: Collection[Survey] | None = None,
 ) -> ClientApp:
     """A ClientApp that answers ``RecordStrategy`` with shares of clipped gradients.
@@ -56,8 +58,8 @@ def record_client(
         Makes the module, in the mode that it is trained in. Layers that mix records are refused.
     loss : callable
         ``loss(outputs, targets)`` of a batch, as in ``torch.nn.functional``.
-    records : callable
-        ``records(context)`` gives (inputs, targets), one record in each entry of the first axis; or
+    load : callable
+        ``load(context)`` gives (inputs, targets), one record in each entry of the first axis; or
         (inputs, targets, patients) with a patient's number for each record, where one may have
         several. It is called after the share is charged, and must read nothing else of the server.
     example : tuple
@@ -74,9 +76,10 @@ def record_client(
     score : Optional[callable] (default: None)
         For the scheme's ``evaluations``: see ``jopeq.torch.evaluated_sum``.
     run, unsigned
-        As for ``RecordMod``.
-    table, surveys
-        As for ``survey_client``: with a table the app answers surveys too. One ledger counts both.
+        As for ``SumMod``.
+    load_table, surveys
+        As ``load`` and ``surveys`` of ``survey_client``: the app answers surveys too. One ledger
+        counts both.
     """
     is_evaluated = scheme.evaluations > 0
     dimension = check_model(model(), loss, example, score=score, is_evaluated=is_evaluated)
@@ -87,17 +90,17 @@ def record_client(
         if is_evaluation:
             _largest_loss(content)
 
-    mod = RecordMod(
+    mod = SumMod(
         scheme,
         run=run,
         unsigned=unsigned,
         dimension=dimension,
         check=check,
-        surveys=() if table is None else surveys,
+        surveys=() if load_table is None else surveys,
     )
     app = ClientApp(mods=[mod])
-    if table is not None:
-        answer_surveys(app, table, surveys)
+    if load_table is not None:
+        answer_surveys(app, load_table, surveys)
 
     @app.train()
     def train(msg: Message, context: Context) -> Message:
@@ -105,7 +108,7 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.spec:
             raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
         module = _load(model(), msg.content)
-        inputs, targets, options = _draw(scheme, records(context), example, most_records, most_rows)
+        inputs, targets, options = _draw(scheme, load(context), example, most_records, most_rows)
         total = clipped_sum(module, loss, inputs, targets, scheme.clip, chunk=chunk, **options)
         return reply_total(msg, total)
 
@@ -116,7 +119,7 @@ def record_client(
             raise ValueError("this app evaluates for the terms of its own scheme alone")
         module = _load(model(), msg.content).eval()
         inputs, targets, options = _draw(
-            agreed.scheme, records(context), example, most_records, most_rows
+            agreed.mechanism, load(context), example, most_records, most_rows
         )
         most = _largest_loss(msg.content)
         total = evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
@@ -157,14 +160,13 @@ def _draw(
         log(ERROR, told, len(places), most)
     elif not len(places):
         log(ERROR, "records: this hospital has none, and its share is noise alone")
-    is_drawn = draw_records(len(places), scheme.sampling, PrivateStream())
-    drawn = cut(np.flatnonzero(is_drawn), scheme.capacity(most_records))
-    chosen = places[drawn]
+    padded = scheme.capacity(most_records)
+    chosen = places[draw_sample(len(places), scheme.sampling, padded, PrivateStream())]
     indices = torch.from_numpy(chosen[chosen >= 0])
     *taken, labels = (part[indices.to(part.device)] for part in records.parts)
     options = {
         "group": np.nonzero(chosen >= 0)[0] if group else None,
         "most_rows": most_rows if group else None,
-        "padded": scheme.capacity(most_records),
+        "padded": padded,
     }
     return tuple(taken), labels, options

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from csv import writer as rows_of
 from dataclasses import asdict, fields
-from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -24,27 +23,31 @@ from torch import nn
 from jopeq.analysis.learning import judge_records
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic
-from jopeq.flower.circle_grid import CircleGrid
-from jopeq.flower.record_mod import LARGEST_LOSS, Task, check_scheme
-from jopeq.flower.refusals import Failure
-from jopeq.flower.wrapper import RoundFailedError, RoundReport, prepare_kernels
-from jopeq.sums.evaluation import Evaluation, check_largest_loss, read_evaluation
-from jopeq.sums.record_plan import epsilon_left
+from jopeq.flower.report import RoundFailedError, RoundReport
+from jopeq.flower.sum_server import SumServer
+from jopeq.flower.tasks import LARGEST_LOSS, Task, check_scheme
+from jopeq.flower.wrapper import prepare_kernels
+from jopeq.sums.evaluation import (
+    EVALUATED,
+    Evaluation,
+    check_largest_loss,
+    read_evaluation,
+)
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import count_entries
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 class RecordStrategy(Strategy):
     """Trains a PyTorch model on the records of hospitals, of which it learns noisy sums alone.
 
     A round is one message to each hospital and back; hospitals that are new, or were away, are
-    asked for their keys beside it. If a hospital does not answer, the others are asked again (an
-    attempt more in every ledger). While there are too few hospitals the round waits, ``timeout`` of
-    ``start`` at most. The optimizer steps with the mean of the records' clipped gradients.
+    asked for their keys at the same time. If a hospital does not answer, the others are asked again
+    (an attempt more in every ledger). While there are too few hospitals the round waits,
+    ``timeout`` of ``start`` at most. The optimizer steps with the mean of the clipped gradients.
 
     Hospitals may join and leave between rounds. When too few can pay for another round, ``start``
     returns the model. Plan a few more ``rounds`` in the scheme than the run will have: every
@@ -76,7 +79,7 @@ class RecordStrategy(Strategy):
     checkpoint : Optional[path] (default: None)
         File of model, optimizer, schedule and protocol, written before each attempt leaves and
         after each round. If there is one, ``start`` goes on from it.
-    table : Optional[path] (default: None)
+    csv : Optional[path] (default: None)
         CSV file that gets a row a round.
     writer : Optional[SummaryWriter] (default: None)
         Gets the same numbers by ``add_scalar``.
@@ -100,38 +103,40 @@ class RecordStrategy(Strategy):
         min_available_nodes: int | None = None,
         deadline: float | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
-        table: str | os.PathLike[str] | None = None,
+        csv: str | os.PathLike[str] | None = None,
         writer: Any = None,
         evaluate_every: int | None = None,
         largest_loss: float = 5.0,
     ) -> None:
-        check_scheme(scheme, unsigned)
+        check_scheme(scheme, unsigned, RecordSum)
         self.scheme, self.model, self.dimension = scheme, model, count_entries(model)
         self._trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self._trained)
         self.schedule = None if schedule is None else schedule(self.optimizer)
-        self._unsigned, self._done, self._timeout = unsigned, 0, 3600.0
+        self._done, self._timeout = 0, 3600.0
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
-        self._table, self._writer = None if table is None else Path(table), writer
+        self._csv, self._writer = None if csv is None else Path(csv), writer
         if evaluate_every is not None and not (evaluate_every >= 1 and scheme.evaluations):
             raise ValueError(
                 f"evaluate_every={evaluate_every!r} must be at least 1, and the scheme needs "
                 f"evaluations, got {scheme.evaluations}"
             )
-        circle = partial(
-            CircleGrid,
-            trusted=trusted,
-            unsigned=unsigned,
-            min_available_nodes=min_available_nodes,
-            deadline=deadline,
-        )
-        self._circle = circle(Task(scheme, self.dimension, run), name="RecordStrategy")
-        self._circle.keep = self._save
-        self._evaluation: CircleGrid | None = None
+        options: dict[str, Any] = {
+            "trusted": trusted,
+            "unsigned": unsigned,
+            "min_available_nodes": min_available_nodes,
+            "deadline": deadline,
+        }
+        task = Task(scheme=scheme, dimension=self.dimension, run=run)
+        self._sums = SumServer(task, name="RecordStrategy", **options)
+        self._sums.keep = self._save
+        self._evaluation: SumServer | None = None
         if scheme.evaluations:
-            task = Task.of_evaluation(scheme.evaluation, run)
-            self._evaluation = circle(task, name="RecordStrategy: evaluation")
-            self._circle.beside, self._evaluation.beside = [self._evaluation], [self._circle]
+            task = Task(
+                scheme=scheme.evaluation, dimension=EVALUATED, run=run, kind=MessageType.EVALUATE
+            )
+            self._evaluation = SumServer(task, name="RecordStrategy: evaluation", **options)
+            self._sums.beside, self._evaluation.beside = [self._evaluation], [self._sums]
             self._evaluation.keep = self._save
         self._every = evaluate_every or max(1, scheme.rounds // max(1, scheme.evaluations))
         self._largest_loss, self._found = check_largest_loss(largest_loss), dict[str, float]()
@@ -140,24 +145,20 @@ class RecordStrategy(Strategy):
     @property
     def reports(self) -> list[RoundReport]:
         """One for each round."""
-        return self._circle.reports
+        return self._sums.reports
 
     @property
     def epsilon(self) -> float:
         """ε spent so far in this run, of a record of the hospital that sent most shares."""
-        return self._circle.epsilon
+        return self._sums.epsilon
 
     def summary(self) -> None:
         """Log scheme, guarantee and what to expect."""
         scheme, plan = self.scheme, self.scheme.plan(self.dimension)
         log(INFO, "\t├──> JoPEQ: %s", scheme.spec)
         log(INFO, "\t│\t├── %s", scheme.guarantee)
-        if self._unsigned:
-            told = "\t│\t├── unsigned: ε = %.3g against a server that invents hospitals"
-            log(WARNING, told, epsilon_left(scheme, self.dimension, 1))
-        else:
-            told = "\t│\t├── fingerprint of the trusted hospitals: %s"
-            log(INFO, told, self._circle.server.fingerprint)
+        unsigned = self._sums.server.terms.unsigned
+        log(WARNING if unsigned else INFO, "\t│\t├── %s", self._sums.describe())
         verdict = judge_records(plan, scheme.rounds)
         level = WARNING if verdict.is_hopeless else INFO
         told = "\t│\t└── %s entries of %d bits; %s"
@@ -194,7 +195,7 @@ class RecordStrategy(Strategy):
         self._timeout, before = timeout, self._done
         prepare_kernels(self.dimension * max(0, rounds - before))
         arrays = ArrayRecord(self.model.state_dict())
-        history = self._circle.history = Result(arrays=arrays)
+        history = self._sums.history = Result(arrays=arrays)
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             found = None if evaluate_fn is None else evaluate_fn(before + number, arrays)
@@ -210,9 +211,7 @@ class RecordStrategy(Strategy):
                 *(evaluate_config, evaluate),
             )
         except RoundFailedError as error:
-            if error.code != "budget-spent":
-                raise
-            log(WARNING, "RecordStrategy: the run ends here, with the last model: %s", error)
+            self._sums.end(error)
         return history
 
     # A round
@@ -224,7 +223,7 @@ class RecordStrategy(Strategy):
         number = self._done + 1
         config = ConfigRecord({**config, "server-round": number})
         content = RecordDict({"arrays": arrays, "config": config})
-        self._mean = self._circle.sum(grid, content, number=number, timeout=self._timeout)
+        self._mean = self._sums.sum(grid, content, number=number, timeout=self._timeout)
         return []
 
     def aggregate_train(
@@ -244,21 +243,21 @@ class RecordStrategy(Strategy):
         self._done += 1
         self._save()
         metrics, arrays = self.reports[-1].metrics(), ArrayRecord(self.model.state_dict())
-        self._circle.history.train_metrics_clientapp[self._done] = metrics
-        self._circle.history.arrays = arrays
+        self._sums.history.train_metrics_clientapp[self._done] = metrics
+        self._sums.history.arrays = arrays
         return arrays, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Evaluate on the hospitals' records, if it is time; nothing is left to send."""
-        circle, self._found = self._evaluation, {}
-        if circle is None or self._done % self._every or circle.shares >= self.scheme.evaluations:
+        server, self._found = self._evaluation, {}
+        if server is None or self._done % self._every or server.shares >= self.scheme.evaluations:
             return []
         own = {"server-round": self._done, LARGEST_LOSS: self._largest_loss}
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({**config, **own})})
         try:
-            mean = circle.sum(grid, content, number=self._done, timeout=self._timeout)
+            mean = server.sum(grid, content, number=self._done, timeout=self._timeout)
         except RoundFailedError:  # it is logged; training goes on
             return []
         finally:
@@ -266,7 +265,7 @@ class RecordStrategy(Strategy):
         found = read_evaluation(
             self.scheme.evaluation,
             mean,
-            clients=len(circle.server.cohort),
+            clients=len(server.server.cohort),
             largest_loss=self._largest_loss,
         )
         if found is None:
@@ -284,7 +283,7 @@ class RecordStrategy(Strategy):
         if not self._found:
             return None
         metrics = MetricRecord(dict(self._found))
-        self._circle.history.evaluate_metrics_clientapp[self._done] = metrics
+        self._sums.history.evaluate_metrics_clientapp[self._done] = metrics
         return metrics
 
     def _save(self) -> None:
@@ -295,7 +294,7 @@ class RecordStrategy(Strategy):
     def _write_down(self, number: int, metrics: MetricRecord) -> None:
         """The round's row in table and writer, with what ``evaluate_fn`` found."""
         numbers = {name: v for name, v in metrics.items() if isinstance(v, int | float)}
-        row = {**self._circle.row, **numbers, "epsilon": self.epsilon}
+        row = {**self._sums.row, **numbers, "epsilon": self.epsilon}
         if self._evaluation is not None:
             names = [field.name.replace("_", "-") for field in fields(Evaluation)]
             row |= {f"hospitals-{name}": self._found.get(name, math.nan) for name in names}
@@ -303,10 +302,10 @@ class RecordStrategy(Strategy):
             for name, value in row.items():
                 if not math.isnan(value):
                     self._writer.add_scalar(f"jopeq/{name}", value, number)
-        if self._table is not None:
-            is_new = not self._table.exists()
-            with self._table.open("a", newline="", encoding="utf-8") as file:
-                rows = csv.writer(file)
+        if self._csv is not None:
+            is_new = not self._csv.exists()
+            with self._csv.open("a", newline="", encoding="utf-8") as file:
+                rows = rows_of(file)
                 if is_new:
                     rows.writerow(row)
                 rows.writerow(row.values())
@@ -322,13 +321,8 @@ class RecordStrategy(Strategy):
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            **self._circle.state_dict(),
+            **self._sums.state_dict(),
             "evaluation": None if self._evaluation is None else self._evaluation.state_dict(),
-            "reports": [
-                {**asdict(report), "failed": [tuple(one) for one in report.failed]}
-                for report in self.reports
-                if report.server_round <= self._done
-            ],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -344,11 +338,8 @@ class RecordStrategy(Strategy):
         self.optimizer.load_state_dict(state["optimizer"])
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
-        self._circle.load_state_dict(state)
+        self._sums.load_state_dict(state)
         if self._evaluation is not None:
             self._evaluation.load_state_dict(state["evaluation"])
         self._done = state["round"]
-        self.reports[:] = [
-            RoundReport(**{**one, "failed": [Failure(*f) for f in one["failed"]]})
-            for one in state["reports"]
-        ]
+        self.reports[:] = [one for one in self.reports if one.server_round <= self._done]

@@ -28,10 +28,10 @@ SENTENCES = {
     "message-type": "messages of this type are not answered",
     "too-many-entries": "the model has more entries than max_entries of the scheme allows: raise "
     "max_entries on both ends, or freeze arrays",
-    "secagg": "Flower's SecAgg+ adds integers up and cannot carry payloads: use JoPEQSumMod and "
-    "JoPEQSumStrategy",
+    "secagg": "Flower's SecAgg+ adds integers up and cannot carry payloads: use SumMod and "
+    "SumStrategy",
+    "trusted": "your lists of trusted hospitals differ",
     "protocol": "a message of the secure sum was refused (see this node's log)",
-    "app": "the app failed (see this node's log)",
     "encoding": "the reply could not be made (see this node's log)",
 }
 
@@ -83,7 +83,7 @@ class Failure(NamedTuple):
 def read_failure(reply: Message) -> Failure:
     """What an error reply says, on one line: the client wrote it."""
     reason = reply.error.reason or f"error {reply.error.code}"
-    said = repr(reason[:200])[1:-1]
+    said = repr(reason[:400])[1:-1]
     node = int(reply.metadata.src_node_id)
     found = re.match(r"(\w{1,40}) \[([a-z-]{1,40})\]: ", reason)
     if reply.error.code == ErrorCode.MOD_FAILED_PRECONDITION and found is not None:

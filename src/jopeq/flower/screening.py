@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from logging import WARNING
 from statistics import median_high, median_low
 from typing import Any, Literal, cast
 
 from flwr.app import Message, MetricRecord
 from flwr.common.logger import log
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedYogi,
+)
 
 Task = Literal["train", "evaluate"]
 
@@ -23,6 +31,37 @@ def chain(inner: Any) -> Iterator[Any]:
     while inner is not None:
         yield inner
         inner = getattr(inner, "strategy", None)
+
+
+_MEANS = [kind.aggregate_train for kind in (FedAvg, FedAvgM, FedAdagrad, FedAdam, FedYogi)]
+
+
+def averages(inner: Any) -> bool:
+    """Whether a strategy reads the clients' arrays for their weighted mean alone.
+
+    Only Flower's own code is known to: a strategy that replaces ``aggregate_train`` is not.
+    """
+    while type(inner) is DifferentialPrivacyClientSideFixedClipping:
+        inner = inner.strategy
+    return getattr(inner.aggregate_train, "__func__", None) in _MEANS
+
+
+@contextmanager
+def one_reply(inner: Any, replies: list[Message], *, is_mean: bool) -> Iterator[list[Message]]:
+    """The replies that an averaging strategy needs where all of them hold the mean: one.
+
+    Its function for metrics, meanwhile, gets the contents of all.
+    """
+    if not (is_mean and replies):
+        yield replies
+        return
+    *_, base = chain(inner)
+    own, contents = base.train_metrics_aggr_fn, [reply.content for reply in replies]
+    base.train_metrics_aggr_fn = lambda _, key: own(contents, key)
+    try:
+        yield replies[:1]
+    finally:
+        base.train_metrics_aggr_fn = own
 
 
 def weight_key(inner: Any) -> str | None:
@@ -79,7 +118,7 @@ def drop_uneven_lists(replies: list[Message], inner: Any, task: Task = "train") 
         if len(found) > 1:
             log(
                 WARNING,
-                "JoPEQStrategy: metric %r is left out, its lists have different lengths: give the "
+                "JoPEQ: metric %r is left out, its lists have different lengths: give the "
                 "inner strategy a %s_metrics_aggr_fn that can put them together",
                 name,
                 task,
@@ -103,7 +142,7 @@ def too_far(norms: Sequence[float], ratio: float) -> dict[int, str]:
     }
 
 
-def weights_of(replies: list[Message], inner: Any, ratio: float) -> list[float]:
+def weights_of(replies: list[Message], inner: Any, ratio: float = math.inf) -> list[float]:
     """The weight of every reply: the client's own up to ``ratio`` times the usual one, or 1.
 
     ``replies`` have passed ``bad_metrics``, so that all of them carry a weight or none does.
@@ -116,7 +155,7 @@ def weights_of(replies: list[Message], inner: Any, ratio: float) -> list[float]:
             weights[index] = float(cast(float, record.get(key, 1)))
     if not any(weights):  # Flower would divide by their sum
         if weights:
-            log(WARNING, "JoPEQStrategy: all weights of the round are 0, so each counts as 1")
+            log(WARNING, "JoPEQ: all weights of the round are 0, so each counts as 1")
         return [1.0] * len(replies)
     # the lower median: a low bound on weights shuts nobody out
     most = ratio * median_low([weight for weight in weights if weight > 0])
@@ -135,7 +174,7 @@ def weigh(replies: list[Message], inner: Any, weights: Sequence[float]) -> None:
         record = next(iter(content.metric_records.values()))
         claimed = cast(float, record.setdefault(key, weight))
         if weight < claimed:
-            told = "JoPEQStrategy: the weight %g of node %d counts as %g, the most that is allowed"
+            told = "JoPEQ: the weight %g of node %d counts as %g, the most that is allowed"
             log(WARNING, told, claimed, reply.metadata.src_node_id, weight)
         if weight != claimed:
             record[key] = weight

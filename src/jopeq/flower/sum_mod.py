@@ -1,324 +1,341 @@
-"""``JoPEQSumMod``: the client's side of a secure sum inside Flower."""
+"""``SumMod``: the client's side of every private sum. What an app found becomes a masked share."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from logging import ERROR
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 
-from jopeq.circle import Client, Terms
-from jopeq.circle.messages import Kind, kind_of
-from jopeq.errors import ProtocolError
-from jopeq.files import atomic, check_own_file
-from jopeq.flower.arrays import Model, own_content, whole_update
-from jopeq.flower.budget import Budget, refuse_budget
-from jopeq.flower.mod import ClientAppCallable, app_content, is_train, other_reply
+from jopeq.circle import CircleClient, CircleTerms, Due, fingerprint, joins
+from jopeq.errors import BudgetSpentError
+from jopeq.files import alone, atomic, check_own_file, own_folder
+from jopeq.flower.arrays import Model, frozen_names, sent_names, warn_unused, whole_update
+from jopeq.flower.budget import Budget, OpenLedger, budget_of
+from jopeq.flower.client import App, Mod, Work, hand_over, other_reply
+from jopeq.flower.node import LIMITS, check_columns, read_keys, refuse_budget
 from jopeq.flower.refusals import RefusedError, refusing
-from jopeq.flower.settings import frozen_names, matches, read, warn_unused
-from jopeq.sums.secure_sum import SecureSum
+from jopeq.flower.tasks import (
+    RECORD,
+    Offer,
+    Sum,
+    Task,
+    check_scheme,
+    digest_content,
+    survey_task,
+)
+from jopeq.random.streams import fresh_seed
+from jopeq.statistics import Survey
+from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.evaluation import EVALUATED
+from jopeq.sums.record_plan import epsilon_left
+from jopeq.sums.record_sum import RecordSum
 
-RECORD = "jopeq-sum"
-"""Key of the config record that carries a message of ``jopeq.circle`` either way."""
-
-
-def check_scheme(scheme: SecureSum) -> None:
-    """``ValueError`` for no secure sum, and for a threshold that protects nobody."""
-    if not isinstance(scheme, SecureSum):
-        raise ValueError(
-            f"scheme must be a SecureSum, got {scheme!r}: other schemes go with JoPEQMod and "
-            "JoPEQStrategy"
-        )
-    _terms(scheme, spec="", bits=1, length=1)
-
-
-def terms_of(scheme: SecureSum, dimension: int, *, is_signed: bool) -> Terms:
-    """The terms of a new round of updates of this dimension."""
-    plan, spec = scheme.plan(dimension), scheme.spec_for(dimension)
-    return _terms(scheme, spec=spec, bits=plan.bits, length=plan.kept, is_signed=is_signed)
+_AHEAD = 8  # rounds accounted for at once: the accountant takes a second to import
 
 
-def _terms(scheme: SecureSum, **rest: Any) -> Terms:
-    counts = {name: getattr(scheme, name) for name in ("clients", "threshold", "colluding")}
-    return Terms(**counts, **rest)
+def reply_total(msg: Message, total: ClippedTotal) -> Message:
+    """An app's reply to a train or evaluate message: the total for ``SumMod``, in this process.
 
-
-def sent_names(model: Model, frozen: Iterable[str]) -> list[str]:
-    """The float arrays whose updates are summed, in the message's order."""
-    return [name for name in model.floats if not matches(*model.places[name], frozen)]
-
-
-def read_trusted(path: str | os.PathLike[str] | None) -> frozenset[bytes]:
-    """The public keys in a file that nobody else can write: 64 hexadecimal digits a line.
-
-    What follows them after a space is a comment, and so is a line that begins with ``#``.
+    The reply itself is empty. Without the mod nothing of the total leaves the node.
     """
-    if path is None:
-        return frozenset()
-    check_own_file(Path(path).resolve())
-    keys = set()
-    for number, line in enumerate(Path(path).read_text("utf-8-sig").splitlines(), 1):
-        word = line.split(maxsplit=1)[0] if line.strip() else "#"
-        if word.startswith("#"):
-            continue
-        if re.fullmatch("[0-9a-fA-F]{64}", word) is None:
-            raise ValueError(
-                f"{path}, line {number}: a public key is 64 hexadecimal digits, got {word!r:.80}"
-            )
-        keys.add(bytes.fromhex(word))
-    if not keys:
-        raise ValueError(f"{path} holds no public key: write one a line, 64 hexadecimal digits")
-    return frozenset(keys)
+    return hand_over(msg, total)
 
 
-def read_keys(own: Any, others: Any) -> dict[str, Any]:
-    """``identity`` and ``trusted`` in these two files; nothing where both are None."""
-    if own is None and others is None:
-        return {}
-    if own is None or others is None:
-        raise ValueError("identity and trusted belong together: give both, or neither")
-    check_own_file(Path(own).resolve(), is_secret=True)
-    key = load_pem_private_key(Path(own).read_bytes(), password=None)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise ValueError(f"identity must be an Ed25519 key, got {type(key).__name__}")
-    return {"identity": key, "trusted": read_trusted(others)}
+def reply_table(msg: Message, table: Any) -> Message:
+    """An app's reply to a query message: the hospital's table for ``SumMod``, in this process.
+
+    The mod makes the rows of the survey from the table, one row of each record. The reply itself is
+    empty. Without the mod nothing of the table leaves the node.
+    """
+    return hand_over(msg, table)
 
 
-class JoPEQSumMod:
-    """Sends each update as a share of a sum that the server learns, and nothing else of it.
+class SumMod(Mod):
+    """Sends a masked share of a sum that the server learns, and nothing else of it.
 
-    Put the mod first. The server's strategy must be ``JoPEQSumStrategy`` with the same scheme. A
-    round is several train messages; the app trains once. Everything that may be refused is refused
-    before the app trains, by a code and a fixed sentence; the client's log has the details. An app
-    that fails or exits sends a masked share of 0. Metrics and configs stay on the client. Replies
-    to other messages (evaluate, query) lose their arrays.
+    With a ``ClientSum`` the app trains as in any Flower app, and the update, trained minus
+    received, becomes the share. With a ``RecordSum`` the app answers a message that trains or
+    evaluates with ``reply_total(msg, total)``; it answers a survey, which is a query message, with
+    ``reply_table(msg, table)``.
 
-    The ledger's file counts the rounds and allows ``scheme.participations``. The secrets of a round
-    are kept in a file beside the ledger, under the ledger's lock, and removed when the client
-    opens: a SuperNode may answer many messages at once, each in a process of its own and with a
-    copy of Flower's state, and a server could make two copies open two lists of survivors.
+    Everything that may be refused is refused, and the share is in the ledger's file, before the app
+    is called. An app that fails, exits or returns no total of the right dimension and clip, or a
+    table that lacks a column, sends a share of 0, and only the node's log tells. Metrics leave in
+    answers to other evaluate and query messages only where ``jopeq-metrics`` of the node's
+    configuration names them; arrays, configs and the texts of errors never do.
+
+    The node's configuration decides what its hospital takes part in: ``jopeq-max-epsilon``,
+    ``-delta``, ``-rounds`` and ``-sampling`` bound the scheme, ``jopeq-columns`` lists what surveys
+    may ask about, ``jopeq-ledger`` names the ledger, ``jopeq-identity`` and ``jopeq-trusted`` the
+    keys. Of several of these mods the outermost acts.
 
     Parameters
     ----------
-    scheme : SecureSum
-        The client's own; a server that offers another is refused.
-    ledger : Optional[path] (default: None)
-        The ledger's file, made once by ``jopeq ledger init --budget ε --delta δ`` with the scheme's
-        ε and δ; ``jopeq-ledger`` of the node's configuration replaces it. Without both, a file in
-        Flower's home of the node, made on first use. ``jopeq-budget`` is refused.
-    frozen : Iterable[str] or "auto" (default: ())
-        Patterns of array names that are never sent; the strategy's must be the same. "auto" sends
-        what ``model`` trains (``requires_grad``).
-    model : Optional[Module or callable] (default: None)
-        For "auto": the app's PyTorch module, or what makes it.
-    identity, trusted : Optional[path] (default: None)
-        For signed rounds: a PEM file with this client's Ed25519 private key, and a file with the
-        public keys of all clients, in hexadecimal, one a line. ``jopeq-identity`` and
-        ``jopeq-trusted`` of the node's configuration take their place.
-    is_server_trusted : bool (default: False)
-        Takes part without identities in cohorts of more than 100 clients too, where a server that
-        lies could open a single client.
+    scheme : Optional[ClientSum or RecordSum]
+        The client's own; a server that offers another is refused. None takes the server's
+        ``RecordSum`` if the node's configuration bounds ε and δ (``jopeq guard``).
+    run : str (default: "")
+        Name of the run, the same on both ends; each has its rounds in the ledger.
+    unsigned : bool (default: False)
+        For simulations: no identities.
+    frozen, model
+        As for ``PayloadMod``: what a ``ClientSum`` leaves out. The strategy's must be the same.
+    dimension : Optional[int] (default: None)
+        Entries of a total, if known: other terms are refused.
+    check : Optional[callable] (default: None)
+        Called with the content of a message to train or evaluate on, and whether it is the latter,
+        before anything is charged; raises to refuse the model.
+    surveys : Optional[Collection[Survey]] (default: ())
+        The surveys that are answered. None takes any within the node's configuration, which must
+        bound ε and δ and list the columns.
     """
 
     def __init__(
         self,
-        scheme: SecureSum,
+        scheme: Sum | None,
         *,
-        ledger: str | os.PathLike[str] | None = None,
+        run: str = "",
+        unsigned: bool = False,
         frozen: Iterable[str] = (),
         model: Any = None,
-        identity: str | os.PathLike[str] | None = None,
-        trusted: str | os.PathLike[str] | None = None,
-        is_server_trusted: bool = False,
+        dimension: int | None = None,
+        check: Callable[[RecordDict, bool], object] | None = None,
+        surveys: Collection[Survey] | None = (),
     ) -> None:
-        check_scheme(scheme)
-        self._scheme, self._frozen = scheme, frozen_names(frozen, model)
-        self._ledger, self._identity, self._trusted = ledger, identity, trusted
-        self._is_server_trusted = is_server_trusted
-        self._has_warned = False
+        if scheme is not None:
+            check_scheme(scheme, unsigned, RecordSum, ClientSum)
+        for survey in surveys or ():
+            survey_task(survey, run).terms(unsigned=unsigned)
+        self._scheme, self._run, self._unsigned = scheme, run, unsigned
+        self._frozen = frozen_names(frozen, model)
+        self._dimension, self._check, self._surveys = dimension, check, surveys
 
-    def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
-        """Answer one message of a round."""
-        try:
-            msg.content = own_content(msg)
-            if not is_train(msg):
-                warn, self._has_warned = not self._has_warned, True
-                return other_reply(msg, ctxt, call_next, warn=warn)
-            with refusing("budget"):
-                files = _Files(self._scheme, self._ledger, ctxt)
-            with refusing("settings"):
-                record = msg.content.config_records.get(RECORD)
-                if record is None or not isinstance(record.get("message"), bytes):
-                    raise ProtocolError(
-                        "the server sent no message of a secure sum, and this client answers "
-                        "nothing else: wrap its strategy in JoPEQSumStrategy"
-                    )
-                identity = self._keys(ctxt)
-            data: bytes = record["message"]  # type: ignore[assignment]
-            kind = kind_of(data)
-            if kind == Kind.TERMS:
-                reply = self._begin(data, record.get("dimension"), ctxt, files, identity)
-            elif kind == Kind.INBOX:
-                reply = self._train(data, msg, ctxt, call_next, files, identity)
-            else:
-                reply = _answer(kind, data, files, identity)
-        except RefusedError as refused:
-            return refused.reply(msg, self)
-        return Message(RecordDict({RECORD: ConfigRecord({"message": reply})}), reply_to=msg)
-
-    def _keys(self, context: Context) -> dict[str, Any]:
-        """``identity`` and ``trusted`` of a client that signs; nothing for others."""
-        node = read(context.node_config)
-        return read_keys(node.get("identity", self._identity), node.get("trusted", self._trusted))
-
-    def _begin(
-        self, data: bytes, dimension: Any, context: Context, files: _Files, identity: dict[str, Any]
-    ) -> bytes:
-        """Agree to the terms of a new round, if they are this client's own."""
-        with refusing("settings"):  # and not under the lock: a large plan takes seconds
-            offered = Terms.from_bytes(data)
-            if offered.spec != self._scheme.spec_for(dimension):
-                raise ProtocolError(
-                    f"the server's spec is {offered.spec!r:.300}, this client's is "
-                    f"{self._scheme.spec_for(dimension)!r:.300}; nothing was sent"
-                )
-            mine = terms_of(self._scheme, dimension, is_signed=bool(identity))
-            mine = replace(mine, seed=offered.seed, round=offered.round)
-            mine.check(data)
-        with files.alone():
-            with refusing("budget"):  # now, not in the middle of the round
-                files.spend(dimension, is_real=False)
-            with refusing("protocol"):
-                client = Client(
-                    mine,
-                    context.node_id,
-                    is_server_trusted=self._is_server_trusted,
-                    **identity,
-                )
-                reply = client.keys(data)
-                files.save(client)
-        return reply
-
-    def _train(
-        self,
-        data: bytes,
-        msg: Message,
-        context: Context,
-        call_next: ClientAppCallable,
-        files: _Files,
-        identity: dict[str, Any],
-    ) -> bytes:
-        """The masked share: all checks and the charge first, then the app."""
-        with files.alone():
+    def answer(self, app: App, node: Mapping[str, Any]) -> Message:
+        """Agree, charge, let the app compute, mask."""
+        with refusing("settings"):
+            refuse_budget(node)
+            offer = Offer.take(app.msg)
+        if offer is None:
+            return other_reply(app, node.get("metrics", {}))
+        with refusing("settings"):
+            task = self._agree(offer)
+            self._check_limits(node, task)
+            terms = task.terms(unsigned=self._unsigned)
+            keys = _read_keys(node, terms, offer)
+        is_free, total_of = joins(offer.data), None
+        if not is_free and (len(app.msg.content) or task.asked):
             with refusing("model"):
-                model = Model(msg.content)
-                warn_unused(model, self._frozen)
-                names = sent_names(model, self._frozen)
-                dimension = sum(model.floats[name].size for name in names)
+                total_of = task.prepare(app.msg.content)
+        content = None if is_free else digest_content(app.msg.content, offer.kind)
+        with refusing("budget"), _budget(app, node, task).opened(app.context.state) as found:
+            account = _Account(found, task)
             with refusing("protocol"):
-                client = files.load(identity)
-                if client.terms.spec != self._scheme.spec_for(dimension):
-                    raise ProtocolError(
-                        f"the model has {dimension} entries to send, and the terms of the round "
-                        f"are {client.terms.spec}"
-                    )
-                try:
-                    client.receive(data)
-                except ProtocolError as error:
-                    if not error.clients:
-                        raise
-                    log(ERROR, "JoPEQSumMod: %s", error)
-                    return client.complain(error.clients)  # nothing is charged
-            with refusing("budget"):
-                files.spend(dimension, is_real=True)
-                files.save(client)  # whoever repeats the message is refused from here on
-        msg.content.pop(RECORD)
-        returned = app_content(msg, context, call_next)
-        for content in (returned, RecordDict()):  # the second stands for an update of 0
-            try:
-                parts = whole_update(model, content, names).values()
-                flat = np.concatenate([np.ravel(part) for part in parts])
-                share = self._scheme.encode(flat, seed=client.terms.seed)
-                break
-            except BaseException:
-                log(ERROR, "JoPEQSumMod: the update could not be encoded", exc_info=True)
+                client = account.member(terms, keys)
+                if is_free:
+                    account.check()
+                due = client.accept(offer.data, content=content)
+        with refusing("protocol"):
+            reply = due if isinstance(due, bytes) else _finish(due, app, task, total_of)
+        told = {} if account.covers is None else {"covers": account.covers}
+        record = ConfigRecord({"message": reply, **told})
+        return Message(RecordDict({RECORD: record}), reply_to=app.msg)
+
+    def _agree(self, offer: Offer) -> Task:
+        """The task that is offered, if it is this client's own."""
+        own, run = self._scheme, str(offer.run) if self._scheme is None else self._run
+        if offer.kind == MessageType.QUERY:
+            return self._agree_survey(offer)
+        needs = () if own is not None else ("max-epsilon", "max-delta")
+        given: dict[str, Any] = {"run": run, "kind": offer.kind, "needs": needs}
+        given["prepare"] = partial(self._prepare, offer.kind)
+        if offer.kind == MessageType.EVALUATE:
+            if isinstance(own, ClientSum):
+                raise ValueError("a ClientSum has no evaluations: send messages without a sum")
+            scheme = offer.read_scheme() if own is None else own.evaluation
+            task = Task(scheme=scheme, dimension=EVALUATED, **given)
+        elif isinstance(own, ClientSum):
+            found = self._dimension or offer.dimension
+            given["prepare"] = partial(_prepare_update, own, self._frozen, found)
+            task = Task(scheme=own, dimension=found, **given)
         else:
-            raise RefusedError("encoding")
-        with files.alone(), refusing("protocol"):
-            current = files.load(identity)
-            if current.to_bytes() != client.to_bytes():
-                raise ProtocolError("another round has begun while the app trained")
-            reply = current.mask(share)
-            files.save(current)
-        return reply
+            scheme = offer.read_scheme() if own is None else own
+            found = self._dimension or offer.dimension
+            task = Task(scheme=scheme, dimension=found, **given)
+        if (task.spec, task.dimension, task.run) != (offer.spec, offer.dimension, offer.run):
+            raise offer.refuse(task)
+        return task
+
+    def _agree_survey(self, offer: Offer) -> Task:
+        if self._surveys is None:
+            needs = ("max-epsilon", "max-delta", "columns")
+            return survey_task(offer.read_survey(), str(offer.run), needs)
+        for survey in self._surveys:
+            if (survey.spec, self._run) == (offer.spec, offer.run):
+                return survey_task(survey, self._run)
+        raise ValueError(
+            f"the server's survey is {offer.run!r:.80} of {offer.spec!r:.300}, which is none of "
+            f"the {len(self._surveys)} surveys of {self._run!r} that this client answers"
+        )
+
+    def _check_limits(self, node: Mapping[str, Any], task: Task) -> None:
+        """Refuse what is beyond the node's configuration."""
+        scheme = task.mechanism
+        found = {name: float(getattr(scheme, name)) for name in LIMITS}
+        found["rounds"] = float(scheme.sums)
+        if self._unsigned:
+            found["epsilon"] = epsilon_left(scheme, task.dimension, 1)
+            told = "SumMod: unsigned: a server that invents clients leaves one of them ε = %.3g"
+            log(WARNING, told, found["epsilon"])
+        if missing := [key for key in task.needs if key not in node]:
+            raise ValueError(f"jopeq-{missing[0]} of the node's configuration must be set")
+        with refusing("limits"):
+            for name, value in found.items():
+                most = node.get(f"max-{name}", value)
+                if not value <= most:
+                    raise ValueError(f"{name} is {value:g}, and jopeq-max-{name} is {most:g}")
+            if "columns" in node:
+                check_columns(node["columns"], task.asked)
+
+    def _prepare(self, kind: str, content: RecordDict) -> Callable[[Any], Any]:
+        if self._check is not None:
+            self._check(content, kind == MessageType.EVALUATE)
+        return lambda found: found
 
 
-def _answer(kind: int, data: bytes, files: _Files, identity: dict[str, Any]) -> bytes:
-    """Answer a message that needs neither model nor app."""
-    with files.alone(), refusing("protocol"):
-        client = files.load(identity)
-        steps = {Kind.ROSTER: client.shares, Kind.SIGNATURES: client.open}
-        steps[Kind.SURVIVORS] = client.sign if identity else client.open
-        if kind not in steps:
-            raise ProtocolError(f"a client answers no message of kind {kind}")
-        reply = steps[Kind(kind)](data)
-        files.save(client)
-    return reply
+def _prepare_update(
+    scheme: ClientSum, frozen: Iterable[str], dimension: int, content: RecordDict
+) -> Callable[[Any], Any]:
+    """What makes the total of a client's update, if the message's model has that many entries."""
+    before = Model(content)
+    warn_unused(before, frozen)
+    names = sent_names(before, frozen)
+    count = sum(before.floats[name].size for name in names)
+    if count != dimension:
+        raise ValueError(f"the model has {count} entries to send, and the terms {dimension}")
+    return lambda returned: scheme.total(whole_update(before, returned, names))
 
 
-class _Files:
-    """A client's ledger, and beside it the secrets of the round it takes part in."""
+def _read_keys(node: Mapping[str, Any], terms: CircleTerms, offer: Offer) -> dict[str, Any]:
+    """Return this node's keys, if they are what the terms need and the server has the same list."""
+    keys = read_keys(node.get("identity"), node.get("trusted"))
+    if terms.unsigned == bool(keys):
+        raise ValueError(
+            "this node has keys (jopeq-identity, jopeq-trusted) and the app is unsigned: it would "
+            "be let in without them"
+            if keys
+            else "jopeq-identity and jopeq-trusted of the node's configuration must name this "
+            "hospital's key and the public keys of all; unsigned=True is for simulations"
+        )
+    if keys:
+        mine = keys["trusted"]
+        log(INFO, "SumMod: fingerprint of the trusted hospitals: %s", fingerprint(mine))
+        listed = offer.trusted if isinstance(offer.trusted, bytes) else b"".join(sorted(mine))
+        theirs = {listed[at : at + 32] for at in range(0, len(listed), 32)}
+        if theirs != mine:
+            raise RefusedError("trusted", _differ(mine, theirs))
+    return keys
 
-    def __init__(self, scheme: SecureSum, path: Any, context: Context) -> None:
-        refuse_budget(read(context.node_config))
-        cost = scheme.guarantee
-        self._scheme, self._node, self._state = scheme, context.node_id, context.state
-        budget = Budget(epsilon=cost.epsilon, delta=cost.delta, path=path)
-        self._budget = budget.of_node(context.node_config)
-        self._round = self._budget.file.with_name(f".{self._budget.file.name}.round")
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            with refusing("budget"):
-                stack.enter_context(self._budget.alone())
-            yield
+def _differ(mine: Collection[bytes], theirs: Collection[bytes]) -> str:
+    """In what two lists of public keys differ; nothing of them is a secret."""
 
-    def spend(self, dimension: int, *, is_real: bool) -> None:
-        """Count a round in the ledger's file; raises if there is none left."""
-        ledger = self._budget.open(self._state)
-        ledger.participate(self._scheme, dimension)
-        if is_real:
-            self._budget.keep(ledger, self._state)
+    def listed(keys: Iterable[bytes]) -> str:
+        return ", ".join(f"{key.hex()[:8]}…" for key in sorted(keys)) or "none"
 
-    def load(self, identity: dict[str, Any]) -> Client:
-        if not self._round.exists():
-            raise ProtocolError("this client takes part in no round: the round has not begun here")
-        check_own_file(self._round, is_secret=True)
-        # whether unsigned terms will do was decided when the round began
-        kept = self._round.read_bytes()
-        client = Client.from_bytes(kept, is_server_trusted=True, **identity)
-        if client.me != self._node:
-            raise ProtocolError(
-                f"{self._round} holds the round of node {client.me}, this is node {self._node}: "
-                "give each client of this home a name of its own (jopeq-client)"
+    return (
+        f"your lists of trusted hospitals differ: fingerprint {fingerprint(mine)} here and "
+        f"{fingerprint(theirs)} on the server; missing here {listed(set(theirs) - set(mine))}, "
+        f"missing there {listed(set(mine) - set(theirs))}"
+    )
+
+
+def _budget(app: App, node: Mapping[str, Any], task: Task) -> Budget:
+    """The ledger of the data set: a file of the node's has a budget of its own."""
+    epsilon = node.get("max-epsilon", task.scheme.epsilon)
+    delta = node.get("max-delta", task.scheme.delta)
+    given = Budget(epsilon=epsilon, delta=delta, keeps_its_own=True)
+    found = budget_of(node, app.context.node_config, given)
+    return given if found is None else found
+
+
+class _Account:
+    """A client's open ledger as its circles use it.
+
+    ``covers`` is how many more rounds of the task the ledger pays for. The server may know it: a
+    ledger counts rounds, and nothing in it depends on a record.
+    """
+
+    def __init__(self, found: OpenLedger, task: Task) -> None:
+        self._found, self._task = found, task
+        self.covers: int | None = None
+
+    def check(self) -> None:
+        """Refuse to take part where the next share could not be paid, before others pay theirs."""
+        task = self._task
+        task.mechanism.plan(task.dimension)  # which may fail
+        self.covers = self._found.ledger.covers(task.scheme, task.dimension, run=task.label)
+        if not self.covers:
+            raise BudgetSpentError("the ledger pays for no more round of this run")
+
+    def member(self, terms: CircleTerms, keys: Mapping[str, Any]) -> CircleClient:
+        """The client as a member of the circle."""
+        file = self._found.file
+        home = own_folder(file.with_name(f"{file.name}.circle"))
+        return CircleClient(
+            terms,
+            home,
+            charge=self._charge,
+            count=lambda: self._found.ledger.rounds,
+            **(keys or {"identity": _passing_identity(home)}),
+        )
+
+    def _charge(self, attempt: Any) -> dict[str, Any]:
+        task, ledger = self._task, self._found.ledger
+        ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
+        ledger.charge(task.scheme, task.dimension, run=task.label, ahead=ahead)
+        self._found.keep()
+        self.covers = ledger.covers(task.scheme, task.dimension, run=task.label)
+        spent = ledger.spent.epsilon
+        told = "SumMod: round %d, attempt %d: ε = %.4g of %g is spent, the ledger covers %d more"
+        log(INFO, told, attempt.round, attempt.attempt, spent, ledger.budget, self.covers)
+        return {"epsilon": spent}
+
+
+def _passing_identity(home: Path) -> Ed25519PrivateKey:
+    """The key of an unsigned client, which nobody trusts."""
+    path = home / "unsigned.key"
+    with alone(home / ".unsigned.lock"):
+        if not path.exists():
+            with atomic(path, mode=0o600) as file:
+                file.write(fresh_seed())
+        check_own_file(path, is_secret=True)
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+
+
+def _finish(due: Due, app: App, task: Task, total_of: Callable[[Any], Any] | None) -> bytes:
+    """The share of what the app found, masked; of zeros, if it found nothing that fits."""
+    work, attempt = Work(task), due.attempt
+    returned = app.call(work)
+    try:
+        if total_of is None:
+            raise TypeError("the message has no content to work on")
+        total = total_of(returned if work.found is None else work.found)
+        if not isinstance(total, ClippedTotal):
+            raise TypeError("the app must answer with reply_total or reply_table")
+        if (total.dimension, total.clip) != (task.dimension, task.scheme.clip):
+            raise ValueError(
+                f"the app's total has {total.dimension} entries clipped to {total.clip:g}, the "
+                f"terms say {task.dimension} and {task.scheme.clip:g}"
             )
-        return client
-
-    def save(self, client: Client) -> None:
-        """Write the state down before the reply leaves; after the last one, remove it."""
-        if client.phase == "done":
-            self._round.unlink()
-            return
-        with atomic(self._round, mode=0o600) as file:
-            file.write(client.to_bytes())
+    except BaseException:
+        log(ERROR, "SumMod: a total of 0 is sent", exc_info=True)
+        total = ClippedTotal(task.dimension, task.scheme.clip)
+    clients = attempt.clients or task.scheme.clients
+    return due.finish(task.mechanism.encode(total, seed=attempt.seed, clients=clients))

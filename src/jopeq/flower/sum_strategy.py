@@ -1,56 +1,37 @@
-"""``JoPEQSumStrategy``: the server's side. Any averaging strategy gets the mean of a secure sum."""
+"""``SumStrategy``: any averaging strategy gets the mean of a private sum over clients."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable
-from logging import ERROR, INFO, WARNING
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp import strategy as strategies
 from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
 
-from jopeq.circle import Server
-from jopeq.errors import ProtocolError
-from jopeq.flower.arrays import Model, move
-from jopeq.flower.screening import chain, weigh
-from jopeq.flower.settings import frozen_names, warn_unused
-from jopeq.flower.sum_mod import RECORD, check_scheme, read_trusted, sent_names, terms_of
-from jopeq.flower.wrapper import (
-    RoundReport,
-    Wrapper,
-    array_bytes,
-    prepare_kernels,
-    with_types,
-)
-from jopeq.sums.secure_sum import SecureSum
-
-_NAMES = (
-    *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan", "QFedAvg", "FedXgbBagging"),
-    *("FedXgbCyclic", "DifferentialPrivacyServerSideFixedClipping"),
-    "DifferentialPrivacyServerSideAdaptiveClipping",
-)
-SELECTING = tuple(getattr(strategies, name) for name in _NAMES if hasattr(strategies, name))
-"""Flower's strategies that read every client's model, of which a sum shows none."""
+from jopeq.analysis.learning import mean_error
+from jopeq.flower.arrays import Model, frozen_names, move, sent_names, warn_unused
+from jopeq.flower.screening import averages, chain, weigh
+from jopeq.flower.sum_server import SumServer
+from jopeq.flower.tasks import Task, check_scheme
+from jopeq.flower.wrapper import Wrapper, with_types
+from jopeq.sums.client_sum import ClientSum
 
 
-class JoPEQSumStrategy(Wrapper):
-    """Wraps FedAvg, FedAvgM, FedAdam, FedYogi or another strategy that averages.
+class SumStrategy(Wrapper):
+    """Wraps FedAvg, FedAvgM, FedAdam, FedYogi or another of Flower's strategies that average.
 
-    ``inner`` samples the clients, at most ``scheme.clients`` of them. In ``configure_train`` they
-    exchange keys and shares; in ``aggregate_train`` the survivors open the sum. ``inner`` then sees
-    one reply: the server's arrays plus the mean update, all clients weighing the same.
+    A round asks a random cohort of up to ``scheme.clients`` nodes, out of all that are there, and
+    waits until ``scheme.threshold`` of them have answered, at most for the ``timeout`` of
+    ``start``. ``inner`` says what they are sent, and sees one reply: the server's arrays plus the
+    mean update of those who answered, all of whom weigh the same.
 
     A client that does not answer in time, answers with an error or sends something that cannot be
-    used has dropped out; a warning names it. If fewer than ``scheme.threshold`` are left, nothing
-    is opened, the model stays as it is and the next round begins, without the clients that spoiled
-    this one. If so many clients are set up differently that no round can succeed, the round raises
-    ``RoundFailedError``; if so many have spent their rounds, ``start`` returns the model.
+    used has dropped out; a warning names it, and later rounds ask it less often. When too few
+    clients can pay for another round, ``start`` returns the model.
 
     ``reports`` holds a ``RoundReport`` for each round: ``bytes_up`` and ``bytes_down`` are all
     messages of the protocol and the model, ``rejected`` are replies that could not be used.
@@ -58,240 +39,134 @@ class JoPEQSumStrategy(Wrapper):
     Parameters
     ----------
     inner : Strategy
-        Samples the clients, and turns the mean into the next model.
-    scheme : SecureSum
+        Makes the message to the clients, and turns the mean into the next model.
+    scheme : ClientSum
         The clients' own, or they refuse.
-    timeout : float (default: 3600.0)
-        Seconds that each step but training waits for replies; training waits as long as ``start``
-        is told.
     frozen : Iterable[str] or "auto" (default: ())
         Patterns of array names that are never sent; the mods' must be the same. "auto" sends what
         ``model`` trains.
     model : Optional[Module or callable] (default: None)
         For "auto": the app's PyTorch module, or what makes it.
-    trusted : Optional[path] (default: None)
-        For signed rounds: the file with the public keys of all clients.
-    is_server_trusted : bool (default: False)
-        Allows cohorts of more than 100 clients without identities, as the mods' argument does.
+    trusted, unsigned, run, min_available_nodes, deadline
+        As for ``RecordStrategy``.
     """
 
     def __init__(
         self,
         inner: Strategy,
-        scheme: SecureSum,
+        scheme: ClientSum,
         *,
-        timeout: float = 3600.0,
         frozen: Iterable[str] = (),
         model: Any = None,
         trusted: str | os.PathLike[str] | None = None,
-        is_server_trusted: bool = False,
+        unsigned: bool = False,
+        run: str = "",
+        min_available_nodes: int | None = None,
+        deadline: float | None = None,
     ) -> None:
-        check_scheme(scheme)
-        super().__init__(inner, scheme, scheme.threshold)
-        for one in chain(inner):
-            if isinstance(one, SELECTING):
-                raise ValueError(
-                    f"inner must average: {type(one).__name__} compares or clips the clients' "
-                    "models, and a secure sum shows their mean alone; use FedAvg, FedProx, "
-                    "FedAvgM, FedAdam, FedAdagrad or FedYogi"
-                )
-        if not isinstance(timeout, (int, float)) or not 0.0 < timeout < math.inf:
-            raise ValueError(f"timeout must be a number of seconds above 0, got {timeout!r}")
-        self._scheme, self.timeout = scheme, timeout
-        self._frozen = frozen_names(frozen, model)
-        self._trusted, self._is_server_trusted = read_trusted(trusted), is_server_trusted
-        self._round: _Round | None = None
+        check_scheme(scheme, unsigned, ClientSum)
+        super().__init__(inner, scheme)
+        if not averages(inner):
+            raise ValueError(
+                f"inner must average: {type([*chain(inner)][-1]).__name__} reads the clients' "
+                "models, and a private sum shows their mean alone; use FedAvg, FedProx, FedAvgM, "
+                "FedAdam, FedAdagrad or FedYogi"
+            )
+        self._frozen, self._run = frozen_names(frozen, model), run
+        self._options: dict[str, Any] = {
+            "trusted": trusted,
+            "unsigned": unsigned,
+            "min_available_nodes": min_available_nodes,
+            "deadline": deadline,
+        }
+        self._saved: Mapping[str, Any] = {}
+        self._mean: tuple[Message, Model, NDArray[Any], ArrayRecord] | None = None
+        self._new_server(1)  # refuses impossible settings
+
+    def _new_server(self, dimension: int) -> SumServer:
+        task = Task(scheme=self.scheme, dimension=dimension, run=self._run)
+        return SumServer(task, name="SumStrategy", **self._options)
+
+    def _serve(self, dimension: int) -> SumServer:
+        """The server of sums of this dimension: the model tells it."""
+        found = self._rounds
+        if not isinstance(found, SumServer) or found.task.dimension != dimension:
+            found, before = self._new_server(dimension), found
+            found.history, found.reports = before.history, before.reports
+            found.refusing = before.refusing
+            if self._saved:
+                found.load_state_dict(self._saved)
+            self._rounds, self._saved = found, {}
+        return found
 
     def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates are summed."""
         return sent_names(model, self._frozen)
 
+    def error_of(self, dimension: int, clients: int) -> tuple[str, Any]:
+        """Bits of an entry, and the error of a sum of as many clients as there may be."""
+        bits, server = self.scheme.plan(dimension).bits, self._serve(dimension)
+        return f"{bits} bits each, {server.describe()}", mean_error(self.scheme, dimension, clients)
+
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
-        """Compare clients and rounds with the scheme, then log what to expect."""
-        scheme = self._scheme
-        if clients < scheme.threshold:
-            raise ValueError(
-                f"{clients} clients would be sampled in a round, and a sum needs "
-                f"threshold={scheme.threshold}: give FedAvg(min_train_nodes={scheme.threshold}), "
-                "which waits for nodes, or lower threshold"
-            )
-        done = sum(bool(report.entries) for report in self.reports)
-        if done + rounds > scheme.participations:
-            log(
-                WARNING,
-                "JoPEQSumStrategy: %d rounds are asked for%s and participations=%d: a client takes "
-                "part in no more, and the run ends when fewer than %d clients are left. For more "
-                "rounds give both ends a scheme with more participations",
+        """Compare the rounds with the scheme's, then log what to expect."""
+        warn_unused(Model(RecordDict({"arrays": arrays})), self._frozen)
+        done = len(self.reports)
+        if done + rounds > self.scheme.rounds:
+            self._rounds.warn(
+                "%d rounds are asked for%s and rounds=%d of the scheme: a client takes part in no "
+                "more, and the run ends when fewer than %d clients are left. For more give both "
+                "ends a scheme with more rounds",
                 rounds,
                 f" after {done}" if done else "",
-                scheme.participations,
-                scheme.threshold,
+                self.scheme.rounds,
+                self.scheme.threshold,
             )
-        warn_unused(Model(RecordDict({"arrays": arrays})), self._frozen)
         super().announce(arrays, clients, rounds)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Let ``inner`` choose the clients, exchange keys and shares, then send the model."""
-        available, number = self._available(grid, arrays), self._before + server_round
-        messages = list(self.inner.configure_train(number, arrays, config, available))
-        self._round = None
+        """Exchange messages with the clients until there is a sum; nothing is left to send."""
+        number = self._before + server_round
+        messages = list(self.inner.configure_train(number, arrays, config, grid))
         if not messages:
-            return messages
-        if len(messages) > self._scheme.clients:
-            raise ValueError(
-                f"{len(messages)} clients were sampled and the scheme is for at most "
-                f"{self._scheme.clients}: lower fraction_train, or raise clients of the scheme"
-            )
-        if any(m.content.array_records != messages[0].content.array_records for m in messages[1:]):
-            raise ValueError("a secure sum needs a strategy that sends all clients the same model")
-        report = RoundReport(number, self._scheme.spec)
-        self.reports.append(report)
-        model = Model(messages[0].content)
-        names = self.list_sent(model)
-        dimension = sum(model.floats[name].size for name in names)
-        prepare_kernels(dimension * self._rounds)
-        self._rounds = 1  # announced
-        terms = terms_of(self._scheme, dimension, is_signed=bool(self._trusted))
-        server = Server(terms, trusted=self._trusted, is_server_trusted=self._is_server_trusted)
-        found = self._round = _Round(server, grid, messages, self)
-        try:
-            offers = dict.fromkeys(found.messages, server.offer)
-            roster = server.roster(found.ask("keys", offers, dimension=dimension))
-            inboxes = server.inboxes(found.ask("shares", roster))
-        except ProtocolError as error:
-            self._give_up(found, error, arrays)
             return []
-        found.start = (model, names, dimension, arrays)
-        log(INFO, "JoPEQSumStrategy: round %d, sum: %d clients train", number, len(inboxes))
-        return [found.message(node, inbox, is_train=True) for node, inbox in inboxes.items()]
+        first = messages[0]
+        model = Model(first.content)
+        dimension = sum(model.floats[name].size for name in self.list_sent(model))
+        server = self._serve(dimension)
+        self.prepare(dimension, arrays)
+        mean = server.sum(grid, first.content, number=number, timeout=self._timeout)
+        self._mean = first, model, mean, arrays
+        return []
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Open the sum of the clients that answered, and give ``inner`` their mean."""
-        received = list(replies)
-        found, self._round = self._round, None
-        if found is None or found.start is None:
-            metrics = None if found is None else found.report.metrics()
-            return self._keep(None, metrics, server_round)
-        model, names, dimension, before = found.start
-        server = found.server
-        try:
-            last = server.survivors(found.read(received))
-            if server.terms.is_signed:
-                last = server.signatures(found.ask("signatures", last))
-            total = server.total(found.ask("opening", last))
-        except ProtocolError as error:
-            self._give_up(found, error, before)
-            return self._keep(None, found.report.metrics(), server_round)
-        count, seed = len(server.alive), server.terms.seed
-        mean = self._scheme.decode(total, seed=seed, dimension=dimension, clients=count)
-        good = next(r for r in received if r.metadata.src_node_id in server.alive)
-        good.content = RecordDict(dict(model.records(_move(model, names, mean))))
-        weigh([good], self.inner, [1])
-        errors = [reply for reply in received if reply.has_error()]
-        number = found.report.server_round
-        arrays, metrics = self.inner.aggregate_train(number, [good, *errors])
-        found.close(dimension, self._scheme.guarantee.epsilon)
-        self._left_out = set(found.report.rejected)
+        """Give ``inner`` the mean of the sum that ``configure_train`` got."""
+        if self._mean is None:
+            return self.keep(None, None, server_round)
+        (first, model, mean, before), self._mean = self._mean, None
+        arrays = {name: Array(value) for name, value in self._move(model, mean).items()}
+        reply = Message(RecordDict(dict(model.records(arrays))), reply_to=first)
+        weigh([reply], self.inner, [1.0])
+        report = self._rounds.report
+        found, metrics = self.inner.aggregate_train(report.server_round, [reply])
         metrics = MetricRecord() if metrics is None else metrics
-        metrics.update(found.report.metrics())
-        arrays = None if arrays is None else with_types(arrays, before)
-        return self._keep(arrays, metrics, server_round)
+        metrics.update(report.metrics())
+        return self.keep(with_types(found, before), metrics, server_round)
 
-    def _give_up(self, found: _Round, error: ProtocolError, arrays: ArrayRecord) -> None:
-        """End a round without a sum; raise if no later round could do better."""
-        found.start = None
-        found.close(0, 0.0)
-        report, threshold = found.report, self._scheme.threshold
-        self._left_out = {*getattr(error, "clients", ()), *report.rejected}
-        culprits = f" (because of {sorted(self._left_out)})" if self._left_out else ""
-        log(ERROR, "JoPEQSumStrategy: round %d: %s%s", report.server_round, error, culprits)
-        # what the protocol refuses may go well in the next round, other settings do not
-        lasting = [f for f in report.failed if f.is_refusal and f.code not in ("protocol", "app")]
-        count = len(found.messages) - len({f.node for f in lasting})
-        if lasting and count < threshold:
-            others = {f.node for f in lasting if f.code != "budget-spent"}
-            is_spent = len(found.messages) - len(others) >= threshold
-            listed = "; ".join(map(str, lasting))
-            text = f"round {report.server_round}: {error} ({listed})"
-            raise self._failure(text, arrays, "budget-spent" if is_spent else None)
+    def _move(self, model: Model, mean: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """The server's arrays after the mean update, which is in the clients' coordinates."""
+        update, end = {}, 0
+        for name in self.list_sent(model):
+            shape, size = model.floats[name].shape, model.floats[name].size
+            start, end = end, end + size
+            update[name] = np.asarray(mean[start:end], np.float32).reshape(shape)
+        return move(model.floats, update)
 
-
-class _Round:
-    """One round: what was sent to whom, and what came back."""
-
-    def __init__(
-        self, server: Server, grid: Grid, messages: list[Message], strategy: JoPEQSumStrategy
-    ) -> None:
-        self.server, self.report = server, strategy.reports[-1]
-        self.messages = {message.metadata.dst_node_id: message for message in messages}
-        self.start: tuple[Model, list[str], int, ArrayRecord] | None = None
-        self._grid, self._strategy = grid, strategy
-        self._asked: set[int] = set()
-
-    def ask(
-        self, step: str, sent: dict[int, bytes], dimension: int | None = None
-    ) -> list[tuple[int, bytes]]:
-        """Send a message of the protocol to each client; the answers that came in time."""
-        messages = [self.message(node, data, dimension) for node, data in sent.items()]
-        replies = self._grid.send_and_receive(messages, timeout=self._strategy.timeout)
-        found, number = self.read(replies), self.report.server_round
-        told = "JoPEQSumStrategy: round %d, %s: %d of %d clients answered"
-        log(INFO, told, number, step, len(found), len(messages))
-        return found
-
-    def message(
-        self, node: int, data: bytes, dimension: int | None = None, *, is_train: bool = False
-    ) -> Message:
-        """One message to a client, with the model and all if its app is to train."""
-        first = self.messages[node]
-        content = RecordDict(dict(first.content) if is_train else {})
-        content[RECORD] = record = ConfigRecord({"message": data})
-        if dimension is not None:  # of the updates, with the terms of a new round
-            record["dimension"] = dimension
-        down = self.report.bytes_down
-        down[node] = down.get(node, 0) + len(data) + array_bytes(content)
-        self._asked.add(node)
-        kind = first.metadata.message_type
-        return Message(content, dst_node_id=node, message_type=kind)
-
-    def read(self, replies: Iterable[Message]) -> list[tuple[int, bytes]]:
-        """The protocol's messages in these replies; error replies count as dropouts."""
-        received, found = list(replies), []
-        self._strategy.name_missing(self._asked, received)
-        self._asked = set()
-        for reply in received:
-            node = reply.metadata.src_node_id
-            if reply.has_error():
-                self._strategy.name_failed(reply)
-                continue
-            record = reply.content.config_records.get(RECORD, ConfigRecord())
-            data: Any = record.get("message", b"")
-            up = self.report.bytes_up
-            up[node] = up.get(node, 0) + (len(data) if isinstance(data, bytes) else 0)
-            found.append((node, data))
-        return found
-
-    def close(self, entries: int, epsilon: float) -> None:
-        """Keep in the report the clients that are in the sum, and why others are not."""
-        alive = self.server.alive if entries else ()
-        for node, reason in self.server.refused.items():
-            number = self.report.server_round
-            log(WARNING, "JoPEQ: left out of round %d: node %d: %s", number, node, reason)
-        self.report.rejected = dict(self.server.refused)
-        self.report.bytes_up = {node: self.report.bytes_up[node] for node in alive}
-        self.report.entries = dict.fromkeys(alive, entries)
-        self.report.epsilon = dict.fromkeys(alive, epsilon)
-
-
-def _move(model: Model, names: list[str], mean: Any) -> dict[str, Array]:
-    """The server's arrays after the mean update, which is in the coordinates of the clients'."""
-    update, end = {}, 0
-    for name in names:
-        shape, size = model.floats[name].shape, model.floats[name].size
-        start, end = end, end + size
-        update[name] = np.asarray(mean[start:end], np.float32).reshape(shape)
-    return {name: Array(value) for name, value in move(model.floats, update).items()}
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As ``Wrapper``'s; the sums go on when the model tells their dimension."""
+        super().load_state_dict(state)
+        self._saved = state if "server" in state else {}

@@ -1,7 +1,7 @@
 """Surveys on Flower: a ClientApp that answers them, and the server's question.
 
-A survey (``jopeq.statistics.Survey``) is one sum of a circle, by ``query`` messages. ``RecordMod``
-is the hospital's end of it, as of training.
+A survey (``jopeq.statistics.Survey``) is one private sum, taken by ``query`` messages. ``SumMod``
+is the hospital's end of it, as it is for training.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from jopeq.flower.circle_grid import CircleGrid
-from jopeq.flower.record_mod import RecordMod, Task, agreed_task, reply_table
+from jopeq.flower.client import agreed_task
+from jopeq.flower.sum_mod import SumMod, reply_table
+from jopeq.flower.sum_server import SumServer
+from jopeq.flower.tasks import survey_task
 from jopeq.statistics import Answers, Survey
-from jopeq.sums.record_plan import epsilon_left
 
 Table = Callable[[Context], Any]
 
 
 def survey_client(
-    table: Table,
+    load: Table,
     *,
     surveys: Collection[Survey] | None = None,
     run: str = "",
@@ -35,31 +36,32 @@ def survey_client(
 
     Parameters
     ----------
-    table : callable
-        ``table(context)`` gives the hospital's table, one row a record: what ``Survey.rows`` takes.
+    load : callable
+        ``load(context)`` gives the hospital's table, one row a record: what ``Survey.rows`` takes.
         It is called after the share is charged, and must read nothing else of the server. An error
         is in the node's log and sends the share of an empty hospital.
     surveys : Optional[Collection[Survey]] (default: None)
         The surveys that this hospital has agreed to. None answers any within the configuration of
         the node, which must have ``jopeq-max-epsilon``, ``jopeq-max-delta`` and ``jopeq-columns``.
     run, unsigned
-        As for ``RecordMod``.
+        As for ``SumMod``.
     """
-    mod = RecordMod(None, run=run, unsigned=unsigned, surveys=surveys)
-    return answer_surveys(ClientApp(mods=[mod]), table, surveys)
+    mod = SumMod(None, run=run, unsigned=unsigned, surveys=surveys)
+    return answer_surveys(ClientApp(mods=[mod]), load, surveys)
 
 
 def answer_surveys(
-    app: ClientApp, table: Table, surveys: Collection[Survey] | None = None
+    app: ClientApp, load: Table, surveys: Collection[Survey] | None = None
 ) -> ClientApp:
-    """The same app, which answers surveys too; one of its mods is a ``RecordMod`` for them."""
+    """Make the app answer surveys too; one of its mods is a ``SumMod`` for them."""
+    specs = None if surveys is None else {survey.spec for survey in surveys}
 
     @app.query()
     def query(msg: Message, context: Context) -> Message:
         agreed = agreed_task()
-        if surveys is not None and (agreed is None or agreed.survey not in surveys):
+        if specs is not None and (agreed is None or agreed.spec not in specs):
             raise ValueError("this app has not agreed to this survey")
-        return reply_table(msg, table(context))
+        return reply_table(msg, load(context))
 
     return app
 
@@ -101,8 +103,8 @@ def ask(
     """
     if not isinstance(survey, Survey):
         raise ValueError(f"survey must be a jopeq.statistics.Survey, got {survey!r:.80}")
-    circle = CircleGrid(
-        Task.of_survey(survey, run),
+    server = SumServer(
+        survey_task(survey, run),
         name="ask",
         trusted=trusted,
         unsigned=unsigned,
@@ -110,10 +112,6 @@ def ask(
         deadline=deadline,
     )
     log(INFO, "ask: %s: %s", survey.name, survey.sum.guarantee)
-    if unsigned:
-        told = "ask: unsigned: ε = %.3g against a server that invents hospitals"
-        log(WARNING, told, epsilon_left(survey.sum, survey.dimension, 1))
-    else:
-        log(INFO, "ask: fingerprint of the trusted hospitals: %s", circle.server.fingerprint)
-    decoded = circle.sum(grid, RecordDict(), number=1, timeout=timeout)
-    return survey.answers(decoded, clients=len(circle.server.cohort))
+    log(WARNING if unsigned else INFO, "ask: %s", server.describe())
+    decoded = server.sum(grid, RecordDict(), number=1, timeout=timeout)
+    return survey.answers(decoded, clients=len(server.server.cohort))

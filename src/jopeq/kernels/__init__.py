@@ -11,8 +11,8 @@ This module is the door for other rooms. They import from here:
   loaded; ``are_loaded``, the question;
 - ``set_threads``, ``threads``: how many threads code one update;
 - ``measure``: the scales of an update, on whichever path;
-- ``rotate_entries``, ``rotate``, ``unrotate``, ``chunk_sums``, ``draw_share``,
-  ``add_clipped``, ``add_products``: the steps of private sums;
+- ``rotate``, ``unrotate``, ``draw_share``, ``add_clipped``, ``add_products``: the steps of private
+  sums;
 - ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
   ``rotate_rows``, ``unrotate_row``, ``codeword_scores``, ``add_codewords``: ``sphere``;
   only after ``are_loaded`` has answered True;
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
         rotate_rows,
         unrotate_row,
     )
-    from jopeq.kernels.cpu.measure import chunk_sums
-    from jopeq.kernels.cpu.rotation import rotate, rotate_entries, unrotate
+    from jopeq.kernels.cpu.rotation import rotate, unrotate
     from jopeq.kernels.cpu.share import draw_share
     from jopeq.kernels.cpu.totals import add_clipped, add_products
     from jopeq.kernels.device import DeviceEntries
@@ -57,7 +56,6 @@ __all__ = [
     "add_products",
     "are_loaded",
     "body_bytes",
-    "chunk_sums",
     "codeword_scores",
     "decode_body",
     "draw_share",
@@ -68,7 +66,6 @@ __all__ = [
     "note",
     "prepare",
     "rotate",
-    "rotate_entries",
     "rotate_rows",
     "set_threads",
     "threads",
@@ -82,12 +79,11 @@ _WORTH_LOADING = 1 << 25  # entries: what the plain path codes in the time of lo
 _WORTH_COMPILING = 1 << 29
 _LAST = "jopeq.kernels.cpu.totals"  # of the modules that ``load`` imports
 _LAZY = {
-    "chunk_sums": "measure",
     **dict.fromkeys(("add_bodies", "body_bytes", "decode_body", "encode_body"), "codec"),
     **dict.fromkeys(
         ("add_codewords", "codeword_scores", "unrotate_row", "rotate_rows"), "codewords"
     ),
-    **dict.fromkeys(("rotate", "unrotate", "rotate_entries"), "rotation"),
+    **dict.fromkeys(("rotate", "unrotate"), "rotation"),
     "draw_share": "share",
     **dict.fromkeys(("add_clipped", "add_products"), "totals"),
 }

@@ -10,14 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.wire.entries import Limits, is_tensor
 
 if TYPE_CHECKING:
-    from jopeq.kernels.recipe import Recipe, Share
+    from jopeq.kernels.recipe import Recipe
     from jopeq.random.streams import PrivateStream, SharedStream
     from jopeq.wire.scaling import Scale, Scaling
 
@@ -222,18 +221,3 @@ def codeword_scores(
     squares = codewords.squares(turned, size)
     products, firsts, blocks, lengths = (part.cpu().numpy() for part in (*found, squares))
     return products, firsts, blocks.astype("int64"), lengths
-
-
-def encode_share(
-    share: Share, tensors: Iterable[Any], shared: SharedStream, private: PrivateStream
-) -> tuple[NDArray[Any], bool, int]:
-    """A share of a secure sum, whether it keeps its bound, and how many entries were replaced.
-
-    Where it does not, the turned coordinates come instead.
-    """
-    from jopeq.kernels.gpu.share import encode_share as encode
-
-    keys = (shared.key_words.tobytes(), private.key_words.tobytes())
-    values, is_within, invalid = encode(share, tuple(tensors), *keys)
-    found = values.cpu().numpy()
-    return found.view(np.dtype(f"u{found.itemsize}")) if is_within else found, is_within, invalid

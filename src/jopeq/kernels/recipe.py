@@ -8,14 +8,12 @@ all others. All kernels must equal the plain path byte for byte.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.lattice.codebook import LatticeCodebook
-from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.noise.law import NoiseRecipe
 
 Layers = tuple[tuple[int, int, int], ...]  # (first, last, place of its signs) of turned blocks
@@ -74,27 +72,3 @@ class Recipe:
     def dimension(self) -> int:
         """Entries of a sample."""
         return 2 if isinstance(self.step, Cells) else 1
-
-
-@dataclass(frozen=True, eq=False)
-class Share:
-    """A share of a secure sum: scaled, turned, chosen, placed on a grid with ΣY² ≤ B², drawn."""
-
-    law: GaussianRounding
-    bound: int  # B
-    bits: int
-    clip: float
-    scale: float  # places for a unit of the update
-    room: float  # for ‖v‖ before rounding to the grid, where coordinates are left out
-    layers: Layers
-    chosen: NDArray[np.int64] | None  # the coordinates that are kept; None: all
-
-    def factor(self, energy: float) -> float:
-        """The factor for entries with that Σ x²: it clips and scales."""
-        norm = math.sqrt(energy)
-        return self.scale * self.clip / norm if norm > self.clip else self.scale
-
-    def second_factor(self, energy: float) -> float:
-        """The same for the kept coordinates."""
-        norm = math.sqrt(energy)
-        return self.room / norm if norm > self.room else 1.0

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.lattice.lattices import Lattice, check_extent
+from jopeq.lattice.reduced import points_within
 from jopeq.random.portable import squares
 
 Array = NDArray[np.float64]
@@ -25,7 +26,6 @@ Integers = NDArray[np.int64]
 MAX_SCALAR_LETTERS = 1 << 32
 MAX_SEARCHED_LETTERS = 256
 MAX_LATTICE_LETTERS = 1 << 20  # the points of a lattice codebook are listed in memory
-MAX_POINTS = 4 * MAX_LATTICE_LETTERS  # that any list may have on its way
 
 
 def letters_for_rate(rate: float, dimension: int) -> int:
@@ -248,7 +248,7 @@ def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, I
     # so that all of equal energy are there.
     radius = (count * unit.cell_volume / ball_volume(unit.dimension)) ** (1 / unit.dimension)
     while True:
-        inside = points_within(unit, shift, 1.001 * radius)
+        inside = points_within(unit.basis, shift, 1.001 * radius)
         energy = squares(unit.points(inside + shift)) / shortest
         if np.count_nonzero(energy <= radius * radius / shortest) >= count:
             break
@@ -262,35 +262,3 @@ def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, I
     doubled *= sign[:, None]
     order = np.lexsort((sign, *doubled.T[::-1], energy))[:count]
     return float(energy[order].sum()), inside[order]
-
-
-def points_within(lattice: Lattice, shift: Array, radius: float) -> Integers:
-    """Integer coordinates l with |G(l + shift)| ≤ radius, by Fincke–Pohst enumeration.
-
-    They are counted before they are listed; more than ``MAX_POINTS`` raise ``ValueError``.
-    """
-    # basis.T = Q·R, so |basis.T @ c|² = |R @ c|²: fix coordinates from the last to the first
-    triangle = np.linalg.qr(lattice.basis.T)[1]
-    size = lattice.dimension
-    limit = radius * radius * (1 + 1e-9)
-    partial = np.zeros((1, size))
-    energy = np.zeros(1)
-    for k in reversed(range(size)):
-        slope = triangle[k, k]
-        rest = partial[:, k + 1 :] @ triangle[k, k + 1 :]
-        span = np.sqrt(np.maximum(limit - energy, 0.0))
-        ends = np.stack(((-span - rest) / slope, (span - rest) / slope))
-        low = np.ceil(ends.min(axis=0) - shift[k] - 1e-9).astype(np.int64)
-        high = np.floor(ends.max(axis=0) - shift[k] + 1e-9).astype(np.int64)
-        counts = np.maximum(high - low + 1, 0)
-        if counts.sum(dtype=np.float64) > MAX_POINTS:
-            raise ValueError(
-                f"lattice {lattice.name!r} has more than {MAX_POINTS} points to list within "
-                f"{radius:g}: lower rate, or make the cells rounder"
-            )
-        owner = np.repeat(np.arange(len(counts)), counts)
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        partial = partial[owner]
-        partial[:, k] = low[owner] + within + shift[k]
-        energy = energy[owner] + (slope * partial[:, k] + rest[owner]) ** 2
-    return np.rint(partial - shift).astype(np.int64)

@@ -1,28 +1,31 @@
 """Lattices: nearest point, Voronoi cell, moments, and a dither uniform on the cell.
 
 A lattice is the set {G·l : l integer}. Four are built in, each with the exact nearest-point rule of
-Conway and Sloane (1982); any 2 × 2 generator matrix makes another.
+Conway and Sloane (1982); any generator matrix of 2 to 8 dimensions makes another (``reduced``).
 
     Z   the integers                                 L = 1
     A2  the hexagonal lattice, shortest vector 1     L = 2
     D4  integer vectors with an even sum             L = 4
     E8  D8 and D8 + (½,…,½)                          L = 8
 
-Work happens in the *frame*: orthogonal coordinates with rational lattice points (for A2 the second
-axis is measured in units of √3). Dither words are 16-bit integers, so their reduction to the cell
+Work happens in the *frame*: coordinates in which lattice points are rational. Those of the built-in
+lattices are orthogonal (for A2 the second axis is measured in units of √3), those of a generator
+belong to its reduced basis. Dither words are 16-bit integers, so their reduction to the cell
 is exact arithmetic there, and every decoder finds the same dither.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jopeq.lattice.reduced import MAX_DIMENSION, Reduced, products
 from jopeq.random.portable import squares
 
 Array = NDArray[np.float64]
@@ -31,94 +34,6 @@ Integers = NDArray[np.int64]
 _MAX_COORDINATE = 2.0**50
 MAX_ASPECT = 1000.0  # a codebook around the origin lists about as many points more
 _EXTENTS = (1e-38, 1e38)  # whose eighth powers, volumes of cells of E8, are floats
-
-
-@dataclass(frozen=True)
-class Planar:
-    """A reduced basis (rows b1, b2) with |b1| ≤ |b2| and 0 ≤ b1·b2 ≤ |b1|²/2.
-
-    The triangle (0, b1, b2) then has no obtuse angle, so the nearest lattice point of any point is
-    a vertex of the parallelogram around it.
-    """
-
-    basis: Array
-
-    @classmethod
-    def reduce(cls, generator: Array) -> Planar:
-        """Reduce the columns of ``generator`` (Lagrange–Gauss)."""
-        b1, b2 = generator[:, 0].copy(), generator[:, 1].copy()
-        scale = np.abs(generator).max()
-        if abs(b1[0] * b2[1] - b1[1] * b2[0]) <= 1e-9 * scale * scale:
-            raise ValueError(f"generator must have independent columns, got {generator.tolist()}")
-        while True:
-            if _dot(b1, b1) > _dot(b2, b2):
-                b1, b2 = b2, b1
-            multiple = np.floor(_dot(b1, b2) / _dot(b1, b1) + 0.5)
-            shorter = b2 - multiple * b1
-            # when b1·b2 = ±|b1|²/2, rounding could otherwise add and subtract b1 for ever
-            if not _dot(shorter, shorter) < _dot(b2, b2):
-                break
-            b2 = shorter
-        if _dot(b1, b2) < 0:
-            b2 = -b2
-        return cls(np.stack((b1, b2)))
-
-    def nearest(self, coordinates: Array) -> Array:
-        """Nearest lattice point, both in coordinates of the reduced basis."""
-        b1, b2 = self.basis
-        g11, g12, g22 = _dot(b1, b1), _dot(b1, b2), _dot(b2, b2)
-        corner = np.floor(coordinates)
-        best = corner.copy()
-        best_distance = np.full(len(corner), np.inf)
-        for offset in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)):
-            candidate = corner + np.array(offset)
-            a, b = (coordinates - candidate).T
-            distance = g11 * a * a + 2.0 * g12 * a * b + g22 * b * b
-            is_better = distance < best_distance
-            best[is_better] = candidate[is_better]
-            best_distance = np.where(is_better, distance, best_distance)
-        return best
-
-    @property
-    def aspect(self) -> float:
-        """|b2|/|b1|: how much longer the cell is than wide."""
-        b1, b2 = self.basis
-        return float(np.linalg.norm(b2) / np.linalg.norm(b1))
-
-    @property
-    def area(self) -> float:
-        return float(abs(np.linalg.det(self.basis)))
-
-    @property
-    def covering_radius(self) -> float:
-        """Circumradius of the triangle (0, b1, b2): abc / (4·area)."""
-        b1, b2 = self.basis
-        sides = np.linalg.norm(b1) * np.linalg.norm(b2) * np.linalg.norm(b1 - b2)
-        return float(sides / (2.0 * self.area))
-
-    @property
-    def covariance(self) -> Array:
-        """Second moments of a uniform point of the Voronoi hexagon, triangle by triangle."""
-        b1, b2 = self.basis
-        ring = [b1, b2, b2 - b1, -b1, -b2, b1 - b2]
-        corners = [_circumcentre(u, v) for u, v in zip(ring, ring[1:] + ring[:1], strict=True)]
-        total = np.zeros((2, 2))
-        for p, q in zip(corners, corners[1:] + corners[:1], strict=True):
-            area = abs(p[0] * q[1] - p[1] * q[0]) / 2.0
-            edges = np.outer(p, p) + np.outer(q, q) + np.outer(p + q, p + q)
-            total += area / 12.0 * edges
-        return total / self.area
-
-
-def _dot(u: Array, v: Array) -> float:
-    """u·v with every product rounded, alike on all machines; BLAS may fuse the last one."""
-    return float(u[0] * v[0] + u[1] * v[1])
-
-
-def _circumcentre(u: Array, v: Array) -> Array:
-    """The point equally far from 0, u and v."""
-    centre = np.linalg.solve(np.stack((u, v)), np.array([u @ u, v @ v]) / 2.0)
-    return np.asarray(centre, dtype=np.float64)
 
 
 # Nearest points of the built-in lattices, in the frame
@@ -173,15 +88,24 @@ class Geometry:
     """A lattice at step 1, in the frame; basis vectors are the rows."""
 
     basis: Array
-    axes: Array  # length of each frame axis
+    axes: Array  # length of each axis of the frame; for a generator, rows: the axes in space
     nearest: Callable[[Array], Array]
     covering_radius: float
+    shortest: float  # length of the shortest vector
     covariance: Array  # of a uniform point of the cell
     halves: tuple[tuple[float, ...], ...]  # half lattice vectors, to centre codebooks of even size
 
     @cached_property
     def inverse(self) -> Array:
         return np.asarray(np.linalg.inv(self.basis))
+
+    @cached_property
+    def condition(self) -> float:
+        """By how much a change of coordinates magnifies rounding errors; 0 where none is made."""
+        norm = np.linalg.norm
+        if self.axes.ndim == 1:
+            return 0.0
+        return float(len(self.axes) * norm(self.axes) * norm(np.linalg.inv(self.axes)))
 
 
 def _isotropic(
@@ -201,7 +125,19 @@ def _isotropic(
     if size >= 4:  # (1, 0, …, 0), half of (2, 0, …, 0): a deep hole
         vectors.append(np.eye(size)[0])
     halves = tuple(tuple((v @ inverse).tolist()) for v in vectors)
-    return Geometry(rows, lengths, nearest, covering_radius, moment * np.eye(size), halves)
+    shortest = math.sqrt(np.square(rows * lengths).sum(axis=1).min())
+    covariance = moment * np.eye(size)
+    return Geometry(rows, lengths, nearest, covering_radius, shortest, covariance, halves)
+
+
+@lru_cache(maxsize=64)
+def _reduced_geometry(generator: tuple[tuple[float, ...], ...]) -> Geometry:
+    """The geometry of a generator; its codebooks are centred halfway to a point, or to a sum."""
+    cell, unit = Reduced.of(np.array(generator)), np.eye(len(generator))
+    pairs = itertools.combinations_with_replacement(range(len(unit)), 2)
+    halves = tuple(tuple((0.5 * np.maximum(unit[i], unit[j])).tolist()) for i, j in pairs)
+    sizes = cell.covering_radius, cell.shortest, cell.covariance
+    return Geometry(unit, cell.basis, cell.nearest, *sizes, halves)
 
 
 _D4_BASIS = [[1, 1, 0, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]]
@@ -225,7 +161,7 @@ NAMES = tuple(_BUILT_IN)
 
 @dataclass(frozen=True)
 class Lattice:
-    """A built-in lattice by name, or a planar one by generator, magnified ``step`` times.
+    """A built-in lattice by name, or any by generator, magnified ``step`` times.
 
     ``generator`` has the basis vectors as columns, as the paper's G.
 
@@ -234,8 +170,12 @@ class Lattice:
     [[1, 0]]
     >>> round(Lattice("E8").normalised_second_moment, 6)
     0.071682
-    >>> Lattice(generator=((1.0, 0.2), (0.0, 1.1))).dimension
-    2
+
+    The body-centred cubic lattice, the best quantizer in three dimensions:
+
+    >>> cubic = Lattice(generator=((-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0)))
+    >>> cubic.dimension, round(cubic.normalised_second_moment, 6)
+    (3, 0.078543)
     """
 
     name: str = "custom"
@@ -244,31 +184,29 @@ class Lattice:
 
     def __post_init__(self) -> None:
         check_extent("step", self.step)
-        if self.generator is not None:
-            matrix = np.asarray(self.generator, dtype=np.float64)
-            if matrix.shape != (2, 2) or not np.isfinite(matrix).all():
+        if self.generator is None:
+            if self.name not in _BUILT_IN:
+                known = ", ".join(NAMES)
                 raise ValueError(
-                    f"generator must be a finite 2×2 matrix, got shape {matrix.shape}: "
-                    f"for other dimensions use one of {', '.join(NAMES)}"
+                    f"lattice must be {known} or a generator matrix, got {self.name!r}"
                 )
-            if not 1e-30 <= np.abs(matrix).max() <= 1e30:
-                raise ValueError(
-                    f"generator must have its largest entry in 1e-30…1e30, got {matrix.tolist()}: "
-                    "magnify it"
-                )
-            if self.name != "custom":
-                raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
-            object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
-            aspect = Planar.reduce(matrix).aspect  # raises when the columns are dependent
-            if aspect > MAX_ASPECT:
-                raise ValueError(
-                    f"generator must span a lattice whose shortest basis vectors differ at most "
-                    f"{MAX_ASPECT:g} times in length, got {matrix.tolist()} ({aspect:.3g} times): "
-                    "make the cells rounder"
-                )
-        elif self.name not in _BUILT_IN:
+            return
+        matrix = np.asarray(self.generator, dtype=np.float64)
+        size, largest = len(matrix), np.abs(matrix).max(initial=0.0)
+        is_square = matrix.shape == (size, size) and 2 <= size <= MAX_DIMENSION
+        if not (is_square and 1e-30 <= largest <= 1e30):
             raise ValueError(
-                f"lattice must be one of {', '.join(NAMES)} or a 2×2 generator, got {self.name!r}"
+                f"generator must be a square matrix of 2 to {MAX_DIMENSION} rows with its largest "
+                f"entry in 1e-30…1e30, got {matrix.tolist()}: for one dimension use 'Z'"
+            )
+        if self.name != "custom":
+            raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
+        object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
+        aspect = Reduced.of(matrix).aspect  # raises when the columns are dependent
+        if aspect > MAX_ASPECT:
+            raise ValueError(
+                f"generator must span a lattice whose short basis vectors differ at most "
+                f"{MAX_ASPECT:g} times in length, got {matrix.tolist()} ({aspect:.3g} times)"
             )
 
     @cached_property
@@ -276,23 +214,13 @@ class Lattice:
         """The lattice at step 1."""
         if self.generator is None:
             return _BUILT_IN[self.name]
-        planar = Planar.reduce(np.array(self.generator))
-        # The frame of a planar lattice is its reduced basis; its axes are not orthogonal.
-        return Geometry(
-            basis=np.eye(2),
-            axes=np.ones(2),
-            nearest=planar.nearest,
-            covering_radius=planar.covering_radius,
-            covariance=planar.covariance,
-            halves=((0.5, 0.0), (0.0, 0.5), (0.5, 0.5)),
-        )
+        return _reduced_geometry(self.generator)
 
     @cached_property
     def _to_space(self) -> Array:
         """Rows: the frame's axes in space, before magnification."""
-        if self.generator is None:
-            return np.diag(self.geometry.axes)
-        return Planar.reduce(np.array(self.generator)).basis
+        axes = self.geometry.axes
+        return np.diag(axes) if axes.ndim == 1 else axes
 
     @cached_property
     def _from_space(self) -> Array:
@@ -331,8 +259,13 @@ class Lattice:
 
     @cached_property
     def basis(self) -> Array:
-        """Rows: basis vectors in space (the transpose of the paper's G, reduced when planar)."""
+        """Rows: basis vectors in space (the transpose of the paper's G, which is reduced)."""
         return np.asarray(self.geometry.basis @ self._to_space * self.step)
+
+    @property
+    def shortest(self) -> float:
+        """The distance of two neighbouring lattice points."""
+        return self.geometry.shortest * self.step
 
     def scale(self, step: float) -> Lattice:
         """The same lattice magnified ``step`` times instead."""
@@ -362,15 +295,13 @@ class Lattice:
         return self._space(frame)
 
     def _frame(self, rows: Array) -> Array:
-        """From space to the frame, product by product as ``_space``."""
+        """From space to the frame."""
         if self.generator is None:
             return np.asarray(rows * (1.0 / (self.geometry.axes * self.step)))
-        row1, row2 = self._from_space
-        return np.asarray(rows[..., :1] * row1 + rows[..., 1:] * row2)
+        return products(rows, self._from_space)
 
     def _space(self, frame: Array) -> Array:
-        """From the frame to space, product by product: a matrix product may fuse its roundings."""
+        """From the frame to space."""
         if self.generator is None:
             return np.asarray(frame * self.geometry.axes * self.step)
-        b1, b2 = self._to_space
-        return np.asarray((frame[..., :1] * b1 + frame[..., 1:] * b2) * self.step)
+        return products(frame, self._to_space) * self.step

@@ -15,9 +15,12 @@ from jopeq.noise.law import (
     into_unit_ball,
     t_epsilon,
 )
+from jopeq.noise.spherical import EuclideanLaplace, Gaussian
 
 __all__ = [
     "DIAMETER",
+    "EuclideanLaplace",
+    "Gaussian",
     "Laplace",
     "Law",
     "MultivariateT",

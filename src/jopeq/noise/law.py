@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,6 +100,12 @@ class Law(ABC):
         """How far out noise tells inputs apart: beyond, min(ε/2, 1) of ε is left."""
         return self.reach
 
+    @property
+    def slope(self) -> float:
+        """The steepest slope of the log-density."""
+        near = 1e-9 * math.sqrt(self.variance)
+        return self.epsilon(near) / near
+
 
 def into_unit_ball(samples: Array) -> tuple[Array, int]:
     """Samples moved radially into the unit ball, and how many had to be."""
@@ -125,14 +132,8 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Laplace(Law):
-    """Independent Laplace entries of scale b: density (2b)⁻ᴸ e^{−‖x‖₁/b} (paper, eq. 9).
-
-    Two points at Euclidean distance D are at most √L·D apart in ℓ1, so ε = √L·D/b.
-
-    >>> Laplace(scale=0.5).epsilon(), Laplace(scale=0.5).variance
-    (4.0, 0.5)
-    """
+class ScaledLaw(Law):
+    """``scale`` times a standard draw, whose entries have the variance ``power``."""
 
     scale: float
     dimension: int = 1
@@ -142,8 +143,31 @@ class Laplace(Law):
         check_dimension(self.dimension)
 
     @property
+    @abstractmethod
+    def power(self) -> float: ...
+
+    @property
     def variance(self) -> float:
-        return 2.0 * self.scale**2
+        return self.power * self.scale**2
+
+    def match(self, dither_covariance: Array) -> Self | None:
+        variance = self.variance - float(np.linalg.eigvalsh(dither_covariance)[-1])
+        return replace(self, scale=math.sqrt(variance / self.power)) if variance > 0 else None
+
+
+@dataclass(frozen=True)
+class Laplace(ScaledLaw):
+    """Independent Laplace entries of scale b: density (2b)⁻ᴸ e^{−‖x‖₁/b} (paper, eq. 9).
+
+    Two points at Euclidean distance D are at most √L·D apart in ℓ1, so ε = √L·D/b.
+
+    >>> Laplace(scale=0.5).epsilon(), Laplace(scale=0.5).variance
+    (4.0, 0.5)
+    """
+
+    @property
+    def power(self) -> float:
+        return 2.0
 
     @property
     def reach(self) -> float:
@@ -169,10 +193,6 @@ class Laplace(Law):
     def recipe(self) -> NoiseRecipe:
         return NoiseRecipe("laplace", self.scale, self.cut)
 
-    def match(self, dither_covariance: Array) -> Laplace | None:
-        variance = self.variance - _largest_eigenvalue(dither_covariance)
-        return replace(self, scale=math.sqrt(variance / 2.0)) if variance > 0 else None
-
 
 def largest_pair(dimension: int, shortest: float, move: float) -> float:
     """Which share of its squared length two entries of a spherical draw hold, moved or not.
@@ -191,11 +211,6 @@ def largest_pair(dimension: int, shortest: float, move: float) -> float:
 def as_rows(x: ArrayLike, dimension: int) -> Array:
     """Points of R^L, one a row."""
     return np.asarray(x, dtype=np.float64).reshape(-1, dimension)
-
-
-def _largest_eigenvalue(matrix: Array) -> float:
-    """The variance of a covariance's widest direction."""
-    return float(np.linalg.eigvalsh(matrix)[-1])
 
 
 def check_positive(name: str, value: float) -> None:
@@ -385,7 +400,7 @@ class MultivariateT(Law):
         rest = (self.covariance - dither_covariance) * (self.nu - 2.0) / self.nu
         if not np.linalg.eigvalsh(rest)[0] > 0:
             return None
-        if np.allclose(rest, rest[0, 0] * np.eye(self.dimension), rtol=1e-12, atol=0):
+        if np.allclose(rest, rest[0, 0] * np.eye(self.dimension), atol=1e-12 * rest[0, 0], rtol=0):
             return replace(self, squared_scale=float(rest[0, 0]))
         return replace(self, squared_scale=tuple(map(tuple, rest.tolist())))
 

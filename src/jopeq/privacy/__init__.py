@@ -3,20 +3,11 @@
 Imports ``wire`` and below.
 """
 
-from jopeq.privacy.accounting import (
-    Composition,
-    Mechanism,
-    gaussian_delta,
-    gaussian_epsilon,
-    gaussian_sigma,
-)
+from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.guarantee import Guarantee
 
 __all__ = [
     "Composition",
     "Guarantee",
     "Mechanism",
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_sigma",
 ]

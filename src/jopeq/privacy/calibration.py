@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from jopeq.lattice.lattices import Lattice
-from jopeq.noise import DIAMETER, Laplace, Law, MultivariateT
+from jopeq.noise import DIAMETER, Gaussian, Laplace, Law, MultivariateT
 from jopeq.privacy.guarantee import Guarantee
 
 SMALLEST_EPSILON = 1e-9
@@ -14,6 +14,8 @@ _NU_RANGE = (2.05, 400.0)
 _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apart
 
 
+# the rest of δ covers the draws beyond the sampler's end, and rounding errors of the calibration
+_KEPT_DELTA = 1.0 - 1e-6
 SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
 TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
 _STATED = 1e-5  # of ε, which is stated to five digits: smaller excesses are left out
@@ -31,6 +33,17 @@ def calibrate_laplace(epsilon: float, dimension: int = 1) -> Laplace:
     """
     check_epsilon(epsilon)
     return Laplace(DIAMETER * math.sqrt(dimension) / epsilon, dimension)
+
+
+def calibrate_gaussian(epsilon: float, delta: float, dimension: int = 1) -> Gaussian:
+    """The Gaussian law of ε and δ (Balle and Wang 2018), δ less what the sampler's end takes.
+
+    >>> round(calibrate_gaussian(4.0, 1e-5, 2).variance, 3)
+    4.676
+    """
+    from dp_accounting import get_sigma_gaussian
+
+    return Gaussian(DIAMETER * get_sigma_gaussian(epsilon, delta * _KEPT_DELTA), dimension)
 
 
 def calibrate_t(epsilon: float, dimension: int, *, nu: float | None = None) -> MultivariateT:
@@ -94,8 +107,9 @@ def guarantee_of_noise(
     sample_size: int,
     assumptions: tuple[str, ...],
     cells: CellBounds | None = None,
+    delta: float = 0.0,
 ) -> Guarantee:
-    """ε of the law for the diameter of the ball; inf for none.
+    """ε of the law for the diameter of the ball; inf for none. Gaussian noise has it at ``delta``.
 
     ε includes what the ends of the sampler's range cost and, if the noisy values are rounded to
     ``cells``, what floating-point numbers cost; both where five digits of ε show the difference.
@@ -111,11 +125,17 @@ def guarantee_of_noise(
         assumptions = (*assumptions, SAMPLER_END)
     if cells is not None:
         excess += rounding_excess(law, cells)
-    epsilon = with_excess(law.epsilon(), excess)
+    ideal = law.epsilon()
+    if isinstance(law, Gaussian):
+        from dp_accounting import get_epsilon_gaussian
+
+        ideal = get_epsilon_gaussian(law.scale / DIAMETER, delta * _KEPT_DELTA)
+    epsilon = with_excess(ideal, excess)
     return Guarantee(
         epsilon=epsilon,
         nominal=nominal,
-        is_exact=is_exact and epsilon == law.epsilon(),
+        delta=delta,
+        is_exact=is_exact and epsilon == ideal,
         sample_size=sample_size,
         assumptions=assumptions,
     )
@@ -130,26 +150,25 @@ def with_excess(epsilon: float, excess: float) -> float:
 class CellBounds:
     """What noisy values are rounded to: cells that hold a cube and lie in a ball about its centre.
 
-    ``inner`` is half the cube's side, ``outer`` the ball's radius.
+    ``inner`` is half the cube's side, ``outer`` the ball's radius, ``rounded`` the relative error
+    of noisy values.
     """
 
     inner: float
     outer: float
+    rounded: float = _ROUNDED
 
     @classmethod
     def of(cls, lattice: Lattice) -> CellBounds:
         """Voronoi cells."""
-        return cls(0.5 * shortest_vector(lattice) / lattice.dimension**0.5, lattice.covering_radius)
+        inner = 0.5 * lattice.shortest / lattice.dimension**0.5
+        rounded = _ROUNDED * (1.0 + lattice.geometry.condition)
+        return cls(inner, lattice.covering_radius, rounded)
 
     @classmethod
     def grid(cls, side: float, dimension: int) -> CellBounds:
         """Cubes."""
         return cls(0.5 * side, 0.5 * side * dimension**0.5)
-
-
-def shortest_vector(lattice: Lattice) -> float:
-    """The length of the shortest lattice vector but 0. A reduced basis holds that vector."""
-    return math.sqrt(float((lattice.basis**2).sum(axis=1).min()))
 
 
 def rounding_excess(law: Law, cells: CellBounds) -> float:
@@ -161,14 +180,12 @@ def rounding_excess(law: Law, cells: CellBounds) -> float:
     (1 ± t)^L·e^{±t·outer·s}, s the steepest slope of the log-density. The upper bound is taken for
     one input, the lower for the other.
     """
-    near = 1e-9 * math.sqrt(law.variance)
-    slope = law.epsilon(near) / near
 
     def excess(farthest: float) -> float:
-        t = _ROUNDED * (farthest + DIAMETER) / cells.inner
+        t = cells.rounded * (farthest + DIAMETER) / cells.inner
         if t >= 1.0:
             return math.inf
-        return 2.0 * (law.dimension * math.atanh(t) + t * slope * cells.outer)
+        return 2.0 * (law.dimension * math.atanh(t) + t * law.slope * cells.outer)
 
     everywhere = excess(law.reach)
     # farther out the law tells less than ε, which leaves room for larger errors

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jopeq.lattice.lattices import Lattice
 
@@ -46,6 +47,16 @@ def _real(name: str, value: Any) -> float:
         raise ValueError(f"{name} is too large, got {value!r:.20}…") from None
 
 
+def as_array(name: str, value: Any) -> NDArray[np.float64]:
+    """``value`` as floats, whatever its shape."""
+    try:
+        if isinstance(value, (bool, np.bool_, str)):
+            raise TypeError
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be numbers, got {value!r:.100}") from None
+
+
 def to_json(value: Any) -> Any:
     """A parameter as JSON can hold it."""
     if isinstance(value, Lattice):
@@ -53,8 +64,8 @@ def to_json(value: Any) -> Any:
     return value
 
 
-LatticeLike = Lattice | str | tuple[tuple[float, float], tuple[float, float]]
-"""A lattice, its name, or a 2 × 2 generator."""
+LatticeLike = Lattice | str | tuple[tuple[float, ...], ...]
+"""A lattice, its name, or a generator matrix."""
 
 
 class LatticeParameter:
@@ -75,12 +86,9 @@ def _to_lattice(value: Any) -> Lattice:
         return value.scale(1.0)
     if isinstance(value, str):
         return Lattice(value)
-    try:
-        generator = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        generator = np.empty(0)
+    generator = as_array("lattice", value)
     if generator.ndim != 2:
-        raise ValueError(f"lattice must be a name or a 2×2 generator, got {value!r}")
+        raise ValueError(f"lattice must be a name or a generator matrix, got {value!r}")
     return Lattice(generator=tuple(map(tuple, generator.tolist())))
 
 

@@ -16,8 +16,11 @@ Questions become parts of one row a record (``parts``), the rows become one ``Re
 (``survey``), and its decoded total becomes answers (``answers``). Imports ``ledger`` and below.
 """
 
-from jopeq.statistics.answers import Answer, Answers
+from jopeq.statistics.answers import Answers
+from jopeq.statistics.evaluation import Evaluation, Scoring
+from jopeq.statistics.parsing import parse_question
 from jopeq.statistics.questions import (
+    Answer,
     Correlation,
     Count,
     Histogram,
@@ -26,21 +29,26 @@ from jopeq.statistics.questions import (
     Quantiles,
     Question,
     Variance,
-    parse_question,
 )
 from jopeq.statistics.survey import Survey
+from jopeq.statistics.survival import Category, Curve, Survival
 
 __all__ = [
     "Answer",
     "Answers",
+    "Category",
     "Correlation",
     "Count",
+    "Curve",
+    "Evaluation",
     "Histogram",
     "Mean",
     "Proportions",
     "Quantiles",
     "Question",
+    "Scoring",
     "Survey",
+    "Survival",
     "Variance",
     "parse_question",
 ]

@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.statistics.parts import Array
-from jopeq.statistics.questions import Histogram, Mean, Number, Question
+from jopeq.statistics.pictures import stack_panels
+from jopeq.statistics.questions import Answer, Mean
 from jopeq.statistics.tables import check_columns, read_column
 
 _WIDTHS = (16, 18, 18)  # of column, question and label: with two numbers, 80 columns
 _HIDDEN = "too few records"
-_BAR, _ERROR = "#00bc66", "#000000"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """``value`` and its standard ``error`` from the noise: a number each, or one for each label.
-
-    Both are None where the noisy count is below the survey's minimum.
-    """
-
-    question: Question
-    value: Number | None
-    error: Number | None
-
-    @property
-    def lines(self) -> list[tuple[str, float, float]]:
-        """(label, value, error) of every number."""
-        if self.value is None or self.error is None:
-            return []
-        if isinstance(self.value, dict) and isinstance(self.error, dict):
-            return [(label, one, self.error[label]) for label, one in self.value.items()]
-        return [("", float(self.value), float(self.error))]  # type: ignore[arg-type]
 
 
 class Scales(NamedTuple):
@@ -79,13 +57,10 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
     def __repr__(self) -> str:
         return f"Answers({', '.join(self)}; epsilon={digits_up(self.epsilon)})"
 
-    def as_dict(self) -> dict[str, dict[str, dict[str, Number | None]]]:
+    def as_dict(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Column → question → value and error, as JSON can hold them."""
         return {
-            column: {
-                name: {"value": answer.value, "error": answer.error}
-                for name, answer in answers.items()
-            }
+            column: {name: answer.as_dict() for name, answer in answers.items()}
             for column, answers in self.items()
         }
 
@@ -106,37 +81,23 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
             f"{spent} of every record, for all answers together.",
             "± is one standard error of the noise. Values beyond bounds count as the bound.",
         ]
+        lines += [
+            f"\n{text}" for found in self.values() for one in found.values() if (text := one.told)
+        ]
         return "\n".join(lines)
 
     def plot(self) -> Any:
-        """A Matplotlib figure of all histograms, with error bars of two standard errors.
+        """A Matplotlib figure of all histograms, with two standard errors, and survival curves.
 
         ``figure.savefig(path)`` writes it; a notebook shows it.
         """
-        try:
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError("plot needs Matplotlib: pip install 'jopeq[plots]'") from error
-        drawn = [
-            (answer, question)
-            for answers in self.values()
-            for answer in answers.values()
-            if isinstance(question := answer.question, Histogram) and answer.lines
-        ]
+        found = (answer for answers in self.values() for answer in answers.values())
+        drawn = [answer for answer in found if answer.question.height and answer.lines]
         if not drawn:
-            raise ValueError("there is no histogram to plot: ask for a Histogram")
-        figure = Figure(figsize=(5.4, 2.4 * len(drawn)), layout="constrained")
-        FigureCanvasAgg(figure)
-        panels = figure.subplots(len(drawn), 1, squeeze=False)[:, 0]
-        for panel, (answer, question) in zip(panels, drawn, strict=True):
-            edges, cells = np.array(question.edges), answer.lines[:-1]  # the last are missing
-            values, errors = (np.array([cell[place] for cell in cells]) for place in (1, 2))
-            panel.bar(edges[:-1], values, np.diff(edges), align="edge", color=_BAR, edgecolor="w")
-            middles = (edges[1:] + edges[:-1]) / 2.0
-            panel.errorbar(middles, values, 2.0 * errors, fmt="none", ecolor=_ERROR, capsize=2)
-            panel.set(xlabel=question.column, ylabel="records", ylim=(0.0, None))
-            panel.spines[["top", "right"]].set_visible(False)
+            raise ValueError("there is nothing to plot: ask for a Histogram or Survival")
+        figure, panels = stack_panels([answer.question.height for answer in drawn])
+        for answer, panel in zip(drawn, panels, strict=True):
+            answer.question.draw(answer, panel)
         return figure
 
     # Standardising

@@ -7,10 +7,9 @@ their noisy totals. All that follows the totals is post-processing and costs no 
 from __future__ import annotations
 
 import math
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,12 +28,13 @@ from jopeq.statistics.parts import (
     Value,
     haar,
 )
+from jopeq.statistics.pictures import BAR, ERROR, stack_panels
 from jopeq.statistics.tables import word_of
 
 EVERYBODY = "*"  # in place of a column
 OTHER, MISSING = "(other)", "(missing)"
 QUARTILES = (0.25, 0.5, 0.75)
-_MOST_BINS = 4096
+MOST_BINS = 4096
 _CLEAR = 3.0  # standard errors
 
 Number = float | dict[str, float]
@@ -49,6 +49,15 @@ class Total(NamedTuple):
 
 
 Totals = Mapping[Part, Total]
+Z = 1.959963984540054  # of a 95% interval
+
+
+class Interval(NamedTuple):
+    """An estimate with its 95% interval; None where the data do not reach."""
+
+    value: float | None
+    lower: float | None
+    upper: float | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,8 @@ class Question(ABC):
     column: str
     importance: float = field(default=1.0, kw_only=True)
     word: ClassVar[str]
+    divides: ClassVar[float] = 0.25  # of an answer's variance: what the count does to it
+    height: ClassVar[float] = 0.0  # inches of its picture, where there is one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "column", str(self.column))
@@ -80,6 +91,14 @@ class Question(ABC):
     def read(self, totals: Totals) -> tuple[Number, Number]:
         """The answer and its standard error."""
 
+    def answer(self, totals: Totals, is_said: bool) -> Answer:
+        """The answer, or nothing where there are too few records."""
+        return Answer(self, *(self.read(totals) if is_said else (None, None)))
+
+    def draw(self, answer: Answer, panel: Any) -> None:
+        """Draw the answer into axes of Matplotlib."""
+        raise ValueError(f"{self.name} has no picture: ask for a Histogram or Survival")
+
     def present(self, totals: Totals) -> float:
         """The noisy number of records that have the value.
 
@@ -90,6 +109,40 @@ class Question(ABC):
             return count
         missing, error = (float(numbers[-1]) for numbers in totals[self.parts[0]])
         return _there(count, missing, error)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``value`` and its standard ``error`` from the noise: a number each, or one for each label.
+
+    Both are None where the noisy count is below the survey's minimum.
+    """
+
+    question: Question
+    value: Number | None
+    error: Number | None
+    told: ClassVar[str] = ""  # text that follows the table of all answers
+
+    @property
+    def lines(self) -> list[tuple[str, float, float]]:
+        """(label, value, error) of every number."""
+        if self.value is None or self.error is None:
+            return []
+        if isinstance(self.value, dict) and isinstance(self.error, dict):
+            return [(label, one, self.error[label]) for label, one in self.value.items()]
+        return [("", float(self.value), float(self.error))]  # type: ignore[arg-type]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Value and error, as JSON can hold them."""
+        return {"value": self.value, "error": self.error}
+
+    def plot(self) -> Any:
+        """A Matplotlib figure of a histogram or of survival curves."""
+        if not self.lines:
+            raise ValueError(f"{self.question.name} was not told: too few records")
+        figure, (panel,) = stack_panels([self.question.height or 1.0])
+        self.question.draw(self, panel)
+        return figure
 
 
 @dataclass(frozen=True)
@@ -179,17 +232,11 @@ class Histogram(Question):
 
     edges: tuple[float, ...]
     word: ClassVar[str] = "histogram"
+    height: ClassVar[float] = 2.4
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        edges = tuple(as_annotated("edges", "float", edge) for edge in self.edges)
-        is_ascending = all(one < two for one, two in pairwise(edges))
-        if not (2 <= len(edges) <= _MOST_BINS and all(map(math.isfinite, edges)) and is_ascending):
-            raise ValueError(
-                f"edges must be 2 to {_MOST_BINS} numbers, each above the one before, got "
-                f"{_few(edges)}: sort them and leave doubles out"
-            )
-        object.__setattr__(self, "edges", edges)
+        object.__setattr__(self, "edges", check_edges(self.edges, MOST_BINS))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -208,6 +255,14 @@ class Histogram(Question):
         errors = np.hypot(cells.errors, count.errors[0] / len(values))
         return _label(self.labels, values), _label(self.labels, errors)
 
+    def draw(self, answer: Answer, panel: Any) -> None:
+        edges, cells = np.array(self.edges), answer.lines[:-1]  # the last are missing
+        values, errors = (np.array([cell[place] for cell in cells]) for place in (1, 2))
+        panel.bar(edges[:-1], values, np.diff(edges), align="edge", color=BAR, edgecolor="w")
+        middles = (edges[1:] + edges[:-1]) / 2.0
+        panel.errorbar(middles, values, 2.0 * errors, fmt="none", ecolor=ERROR, capsize=2)
+        panel.set(xlabel=self.column, ylabel="records", ylim=(0.0, None))
+
 
 @dataclass(frozen=True)
 class Proportions(Question):
@@ -221,14 +276,7 @@ class Proportions(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.categories, str):
-            raise ValueError(f"categories must be a list, got the text {self.categories!r}")
-        words = tuple(word_of(one) or "" for one in self.categories)
-        if not words or len({"", OTHER, MISSING, *words}) != len(words) + 3:
-            raise ValueError(
-                f"categories must be different words, at least one, got {_few(self.categories)}"
-            )
-        object.__setattr__(self, "categories", words)
+        object.__setattr__(self, "categories", check_words("categories", self.categories))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -255,11 +303,12 @@ class Quantiles(_Bounded):
         at = tuple(as_annotated("at", "float", one) for one in self.at)
         if not at or not all(0.0 < one < 1.0 for one in at) or list(at) != sorted(set(at)):
             raise ValueError(
-                f"at must be numbers between 0 and 1 that ascend, got {_few(at)}: 0.5 is the median"
+                f"at must be numbers between 0 and 1 that ascend, got {show_few(at)}: 0.5 is the "
+                "median"
             )
         bins = as_annotated("bins", "int", self.bins)
-        if bins not in (1 << power for power in range(1, _MOST_BINS.bit_length())):
-            raise ValueError(f"bins must be a power of two from 2 to {_MOST_BINS}, got {bins}")
+        if bins not in (1 << power for power in range(1, MOST_BINS.bit_length())):
+            raise ValueError(f"bins must be a power of two from 2 to {MOST_BINS}, got {bins}")
         object.__setattr__(self, "at", at)
         object.__setattr__(self, "bins", bins)
 
@@ -305,7 +354,7 @@ class Correlation(Question):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("bounds", "other_bounds"):
-            object.__setattr__(self, name, _check_bounds(name, *getattr(self, name)))
+            object.__setattr__(self, name, check_bounds(name, *getattr(self, name)))
         if str(self.other) in ("", self.column):
             raise ValueError(f"other must be another column than {self.column!r}")
         object.__setattr__(self, "other", str(self.other))
@@ -332,155 +381,54 @@ class Correlation(Question):
         return min(max(found, -1.0), 1.0), spread
 
 
-KINDS: dict[str, type[Question]] = {
-    kind.word: kind
-    for kind in (Count, Mean, Variance, Histogram, Quantiles, Proportions, Correlation)
-}
-
-
-def parse_question(text: str) -> Question:
-    """A question from ``COLUMN: QUESTION …``, as the command line takes it.
-
-    >>> parse_question("age: quartiles 0 120").at
-    (0.25, 0.5, 0.75)
-    >>> parse_question("age: histogram 0 100 bins=4").edges
-    (0.0, 25.0, 50.0, 75.0, 100.0)
-    >>> parse_question("sex: proportions F M importance=2")
-    Proportions(column='sex', importance=2.0, categories=('F', 'M'))
-    """
-    column, colon, rest = text.partition(": " if ": " in text else ":")
-    column, words = (column, shlex.split(rest)) if colon else ("", shlex.split(text))
-    named = dict(word.split("=", 1) for word in words[1:] if "=" in word)
-    plain = [word for word in words[1:] if "=" not in word]
-    word = words[0] if words else ""
-    column = column.strip() or (EVERYBODY if word == "count" else "")
-    made = _PARSERS.get(word)
-    if made is None or not column or not set(named) <= {"importance", *_NAMED.get(word, ())}:
-        raise ValueError(
-            f"ask must be 'COLUMN: QUESTION …' with a question of {', '.join(_PARSERS)}, got "
-            f"{text!r}: such as 'age: mean 0 120'"
-        )
-    try:
-        return made(column, plain, named)
-    except (TypeError, IndexError):
-        raise ValueError(f"ask {text!r} lacks or has too many words: {_FORMS[word]}") from None
-
-
-def question_from(word: str, given: Mapping[str, Any]) -> Question:
-    """A question from its word and fields, as ``Survey.spec`` has them."""
-    kind = KINDS[word]
-    names = {field.name for field in fields(kind)}
-    if not set(given) <= names:
-        raise ValueError(f"question {word!r} has no {', '.join(set(given) - names)}")
-    return kind(**{name: _as_tuple(value) for name, value in given.items()})
-
-
-# Parsing
-
-_FORMS = {
-    "count": "'count' or 'COLUMN: count'",
-    "mean": "'COLUMN: mean LOWER UPPER'",
-    "variance": "'COLUMN: variance LOWER UPPER'",
-    "histogram": "'COLUMN: histogram EDGE EDGE …' or 'COLUMN: histogram LOWER UPPER bins=20'",
-    "quartiles": "'COLUMN: quartiles LOWER UPPER'",
-    "quantiles": "'COLUMN: quantiles LOWER UPPER at=0.1,0.9'",
-    "proportions": "'COLUMN: proportions CATEGORY …'",
-    "correlation": "'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER'",
-}
-_NAMED = {"histogram": ("bins",), "quartiles": ("bins",), "quantiles": ("bins", "at")}
-
-
-def _numbers(words: Sequence[str]) -> list[float]:
-    try:
-        return [float(word) for word in words]
-    except ValueError:
-        raise ValueError(f"ask takes numbers here, got {' '.join(words)!r}") from None
-
-
-def _importance(named: Mapping[str, str]) -> dict[str, Any]:
-    return {"importance": _numbers([named["importance"]])[0]} if "importance" in named else {}
-
-
-def _parse_bounded(kind: Any) -> Callable[..., Question]:
-    def parse(column: str, words: list[str], named: dict[str, str]) -> Question:
-        lower, upper = _two(words)
-        more: dict[str, Any] = _importance(named)
-        if "at" in named:
-            more["at"] = tuple(_numbers(named["at"].split(",")))
-        if "bins" in named:
-            more["bins"] = int(_numbers([named["bins"]])[0])
-        found: Question = kind(column, lower, upper, **more)
-        return found
-
-    return parse
-
-
-def _parse_histogram(column: str, words: list[str], named: dict[str, str]) -> Question:
-    edges: Sequence[float] = _numbers(words)
-    if "bins" in named:
-        lower, upper = _check_bounds("edges", *_two(words))
-        bins = int(min(max(_numbers([named["bins"]])[0], 0.0), _MOST_BINS))
-        edges = np.linspace(lower, upper, bins + 1).tolist()
-    return Histogram(column, tuple(edges), **_importance(named))
-
-
-def _parse_count(column: str, words: list[str], named: dict[str, str]) -> Question:
-    return Count(column, *words, **_importance(named)) if not words else _two([])
-
-
-def _parse_proportions(column: str, words: list[str], named: dict[str, str]) -> Question:
-    return Proportions(column, tuple(words), **_importance(named))
-
-
-def _parse_correlation(column: str, words: list[str], named: dict[str, str]) -> Question:
-    bounds, other_bounds = _two(words[:2]), _two(words[3:])
-    return Correlation(column, words[2], bounds, other_bounds, **_importance(named))
-
-
-def _two(words: Sequence[str]) -> Any:
-    if len(words) != 2:
-        raise TypeError
-    return tuple(_numbers(words))
-
-
-_PARSERS: dict[str, Callable[[str, list[str], dict[str, str]], Question]] = {
-    "count": _parse_count,
-    "mean": _parse_bounded(Mean),
-    "variance": _parse_bounded(Variance),
-    "histogram": _parse_histogram,
-    "quartiles": _parse_bounded(Quantiles),
-    "quantiles": _parse_bounded(Quantiles),
-    "proportions": _parse_proportions,
-    "correlation": _parse_correlation,
-}
-
-
 # Checks
 
 
-def _check_bounds(name: str, *bounds: Any) -> tuple[float, float]:
+def check_bounds(name: str, *bounds: Any) -> tuple[float, float]:
+    """Two finite numbers, the lower one first, or ``ValueError``."""
     found = tuple(as_annotated(name, "float", bound) for bound in bounds)
     if len(found) != 2 or not all(map(math.isfinite, found)) or not found[0] < found[1]:
         raise ValueError(
-            f"{name} must be a lower bound below an upper one, got {_few(found)}: public limits "
-            "between which nearly all values are"
+            f"{name} must be a lower bound below an upper one, got {show_few(found)}: public "
+            "limits between which nearly all values are"
+        )
+    return found
+
+
+def check_edges(edges: Sequence[Any], most: int) -> tuple[float, ...]:
+    """From two to ``most`` finite numbers that ascend, or ``ValueError``."""
+    found = tuple(as_annotated("edges", "float", edge) for edge in edges)
+    is_ascending = all(one < two for one, two in pairwise(found))
+    if not (2 <= len(found) <= most and all(map(math.isfinite, found)) and is_ascending):
+        raise ValueError(
+            f"edges must be 2 to {most} numbers, each above the one before, got "
+            f"{show_few(found)}: sort them and leave doubles out"
+        )
+    return found
+
+
+def check_words(name: str, words: Any) -> tuple[str, ...]:
+    """Different categories as text, at least one, or ``ValueError``."""
+    if isinstance(words, str):
+        raise ValueError(f"{name} must be a list, got the text {words!r}")
+    found = tuple(word_of(one) or "" for one in words)
+    if not found or len({"", OTHER, MISSING, *found}) != len(found) + 3:
+        raise ValueError(
+            f"{name} must be different words, at least one, got {show_few(tuple(words))}"
         )
     return found
 
 
 def _set_bounds(question: Any, *names: str) -> None:
-    found = _check_bounds(" and ".join(names), *(getattr(question, name) for name in names))
+    found = check_bounds(" and ".join(names), *(getattr(question, name) for name in names))
     for name, bound in zip(names, found, strict=True):
         object.__setattr__(question, name, bound)
 
 
-def _few(values: Sequence[Any]) -> str:
+def show_few(values: Sequence[Any]) -> str:
+    """The values as text, at most 200 characters of it."""
     shown = ", ".join(f"{value:g}" if isinstance(value, float) else repr(value) for value in values)
     return shown if len(shown) <= 200 else f"{shown[:200]}…"
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 # Post-processing

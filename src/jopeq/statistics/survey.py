@@ -27,16 +27,16 @@ from jopeq.errors import DataError, TooFewClientsError
 from jopeq.ledger import Ledger
 from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.schemes.parameters import as_annotated
-from jopeq.statistics.answers import Answer, Answers
+from jopeq.statistics.answers import Answers
+from jopeq.statistics.parsing import question_from
 from jopeq.statistics.parts import Array, Columns, Everyone, Part
-from jopeq.statistics.questions import Count, Question, Total, question_from
+from jopeq.statistics.questions import Answer, Count, Question, Total
 from jopeq.statistics.tables import Kind, Tell, check_columns, count_rows, read_column
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_sum import RecordSum
 
 _CHUNK, _ENTRIES = 4096, 1 << 22  # the most records, and entries of their rows, at a time
-_DIVIDES = 0.25  # of an answer's variance: what the count does to it that divides the rest
 _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
 
 
@@ -120,7 +120,7 @@ class Survey:
         """w of every part, in the order of the row."""
         importance: dict[Part, float] = {Everyone(): 0.0}
         for question in self.questions:
-            share = _DIVIDES if question.parts else 1.0
+            share = question.divides if question.parts else 1.0
             importance[Everyone()] += share * question.importance
             for part in question.parts:
                 importance[part] = importance.get(part, 0.0) + question.importance
@@ -233,7 +233,7 @@ class Survey:
         check_columns(table, self.columns)
         self.sum.plan(self.dimension, clients)  # refuse before anything is charged
         if ledger is not None:
-            ledger.participate(self.sum, self.dimension, run=self.name)
+            ledger.charge(self.sum, self.dimension, run=self.name)
         return self.sum.encode(
             self.total(table), seed=seed, clients=clients, plan=plan, noise=noise
         )
@@ -280,8 +280,7 @@ class Survey:
         always = () if any(not question.parts for question in self.questions) else (Count(),)
         for question in (*always, *self.questions):
             is_said = min(count, question.present(totals)) >= minimum
-            value, wrong = question.read(totals) if is_said else (None, None)
-            answer = Answer(question=question, value=value, error=wrong)
+            answer = question.answer(totals, is_said)
             found.setdefault(question.column, {})[question.name] = answer
         return Answers(found, minimum=minimum, epsilon=plan.epsilon, guarantee=self.sum.guarantee)
 

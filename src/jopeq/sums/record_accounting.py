@@ -13,14 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
-from decimal import Decimal
 from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 
 from jopeq.kept import Kept
-from jopeq.sums.sum_law import largest_mu
 
 _FINENESS = 1024  # intervals of a distribution in one ε: pessimistic for any, and off by 10⁻⁴ here
 _MIXTURE_FINENESS = 256  # mixtures take five times as long
@@ -228,7 +226,9 @@ def _guess(epsilon: float, delta: float, sampling: float, rounds: int, copies: i
 
     A person's copies are mostly not drawn together.
     """
-    mu = float(largest_mu(Decimal(epsilon), Decimal(delta)))
+    from dp_accounting import get_sigma_gaussian
+
+    mu = 1.0 / float(get_sigma_gaussian(epsilon, delta))
     if sampling >= 1.0:
         return copies * math.sqrt(rounds) / mu
     drawn = 1.0 + (copies - 1) * sampling

@@ -8,6 +8,7 @@ multiplier comes from the accountant, on a coarse grid.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jopeq.errors import PlanError
 from jopeq.noise.gaussian_rounding import GaussianRounding
+from jopeq.random import portable
 from jopeq.sums.record_accounting import (
     RecordRounds,
     epsilon_of,
@@ -32,7 +35,6 @@ from jopeq.sums.sum_law import (
     least_sigmas,
     portable_decimals,
 )
-from jopeq.sums.sum_plan import wrapping_of
 
 if TYPE_CHECKING:
     from jopeq.sums.record_sum import RecordSum
@@ -48,7 +50,9 @@ _RARE = 2.0**-10  # of δ, for distances beyond the bound; as much for samples t
 _TABLES = (2.0**-6, 2.0**-3, 2.0**-1)  # of δ, for the tables: the first that is enough
 _NEAR = 2.0**-6  # of the own multiplier: a plan's may differ by as much
 _AIMED = 1.05  # of the central Gaussian's error
-_WRAPPED, _MOST_WRAPPED = 0.05, 0.5  # of the noise, as in ``sum_plan``
+_WRAPPED = 0.05  # of the noise: the most error from wrapping that a plan chooses,
+_MOST_WRAPPED = 0.5  # and that it accepts where ``bits`` are given
+_FAR = 37.0  # standard deviations: the chance is below 10⁻³⁰⁰
 _SPREAD = 6.0  # standard deviations by which a sample may exceed the expected batch
 
 
@@ -108,11 +112,16 @@ class RecordPlan:
 
     @property
     def integers(self) -> tuple[int | float, ...]:
-        """What two ends must agree on beside the scheme."""
+        """What two ends must agree on besides the scheme."""
         return (
             self.dimension, self.clients, self.bits, self.sigma64, self.bound,
             self.noise_multiplier,
         )  # fmt: skip
+
+    def describe(self, spec: str) -> str:
+        """The scheme's ``spec`` and the integers: all who make shares of a sum must agree on it."""
+        integers = json.dumps(self.integers[1:], separators=(",", ":"))
+        return f"{spec} of {self.dimension} entries by {integers}"
 
 
 @lru_cache(maxsize=32)
@@ -215,7 +224,7 @@ def _multiplier(scheme: RecordSum, tables: float) -> float:
         epsilon, delta, scheme.sampling, scheme.sums, scheme.hospitals_per_person
     )
     if math.isinf(found):
-        raise ValueError(
+        raise PlanError(
             f"no noise gives epsilon={scheme.epsilon:g} in {scheme.sums} sums: lower rounds or "
             "sampling, or raise epsilon"
         )
@@ -230,10 +239,11 @@ def tables_of(scheme: RecordSum, dimension: int) -> float:
         option = _choose(scheme, dimension, scheme.clients, _multiplier(scheme, tables))
         if _tables_cost(scheme, dimension, option.honest, option.sigma64) <= tables * scheme.delta:
             return tables
-    raise ValueError(
+    raise PlanError(
         f"rounding the tables of {scheme.honest} honest shares of {dimension} entries in "
         f"{scheme.sums} sums takes more than {shared[-1]:g} of delta={scheme.delta:g}: lower "
-        "epsilon or rounds, raise delta, or leave evaluations out"
+        "epsilon or rounds, raise delta, or leave evaluations out",
+        code="tables",
     )
 
 
@@ -250,7 +260,6 @@ def _privacy(scheme: RecordSum, dimension: int, honest: int, sigma64: int) -> Su
         rounding_sigma=least[1],
         entries=dimension,
         rounds=scheme.sums,
-        distance=Decimal(0),
         variation=_law(sigma64).variation,
     )
 
@@ -262,6 +271,17 @@ def _tables_cost(scheme: RecordSum, dimension: int, honest: int, sigma64: int) -
 
 
 # The search
+
+
+def wrapping_of(bits: Any, spread: Any) -> tuple[Any, Any]:
+    """The squared error from wrapping of a sum of that variance, and the chance to wrap.
+
+    A sum T beyond ±half is off by at most |T| + half ≤ 2|T|.
+    """
+    reach = np.minimum(0.5 * 2.0**bits / np.sqrt(spread), _FAR)
+    density = portable.exp(-0.5 * reach * reach) * 0.3989422804014327
+    tail = np.minimum(density / reach, 0.5)
+    return 8.0 * spread * (reach * density + tail), 2.0 * tail
 
 
 class _Option(NamedTuple):
@@ -324,19 +344,20 @@ def _choose(scheme: RecordSum, dimension: int, clients: int, multiplier: float) 
         return min(option for option in held if option.price <= aim)
     halves = [more - bits + k for k in range(8)]
     raise _Refusal(
-        f"bits={bits} cannot hold the sum of {scheme.records} records for {dimension} entries, "
-        f"if their mean is as long as largest_mean={scheme.largest_mean:g} of clip",
+        f"bits={bits} cannot hold the sum of {scheme.records} rows of {dimension} entries, if "
+        f"their mean is as long as largest_mean={scheme.largest_mean:g} of clip",
+        "room",
         [{"bits": more}],
         [{"records": scheme.records >> k} for k in halves],
         [{"largest_mean": scheme.largest_mean / 2**k} for k in halves],
     )
 
 
-class _Refusal(ValueError):  # noqa: N818 (``plan_records`` makes an error of it)
+class _Refusal(PlanError):  # noqa: N818 (``plan_records`` makes a ``PlanError`` of it)
     """No plan fits. Each of ``remedies`` lists changes of the scheme, the smallest first."""
 
-    def __init__(self, reason: str, *remedies: list[dict[str, Any]]) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, code: str, *remedies: list[dict[str, Any]]) -> None:
+        super().__init__(reason, code=code)
         self.remedies = remedies
 
 
@@ -350,6 +371,7 @@ def _too_fine(scheme: RecordSum, dimension: int, radius: float) -> _Refusal:
     return _Refusal(
         f"{dimension} entries in {scheme.rounds} rounds need more than {RECORD_GRID} places a step "
         f"for epsilon={scheme.epsilon:g}",
+        "tables",
         [{"rounds": rounds >> k} for k in range(4)],
         [{"records": math.ceil(batch / q), "sampling": q} for q in smaller],
         [{"epsilon": float(f"{scheme.epsilon / ratio * 2**k:.1e}")} for k in range(4)],
@@ -371,20 +393,25 @@ def _central_multiplier(scheme: RecordSum) -> float:
 # Plans
 
 
-def plan_records(scheme: RecordSum, dimension: int, clients: int) -> RecordPlan:
-    """As ``fit_records``; a refusal names changes that were tried and have a plan."""
+def plan_records(
+    scheme: RecordSum, dimension: int, clients: int, *, fixed: str | None = None
+) -> RecordPlan:
+    """As ``fit_records``; a refusal names changes that were tried and have a plan.
+
+    ``fixed`` is a parameter that the user cannot change.
+    """
     try:
         return fit_records(scheme, dimension, clients)
     except _Refusal as refusal:
         found = []
         for changes in refusal.remedies:
-            for change in changes:
+            for change in (one for one in changes if fixed not in one):
                 with suppress(ValueError):
                     fit_records(replace(scheme, **change), dimension, clients)
                     found.append(" with ".join(f"{key}={value}" for key, value in change.items()))
                     break
         remedy = f"{' or '.join(found)} would do" if found else "take fewer entries"
-        raise ValueError(f"{refusal}: {remedy}") from None
+        raise PlanError(f"{refusal}: {remedy}", code=refusal.code) from None
 
 
 @lru_cache(maxsize=256)
@@ -405,7 +432,7 @@ def epsilon_left(scheme: RecordSum, dimension: int, honest: int) -> float:
     """ε of all rounds against whoever knows the noise of all but so many shares of a sum.
 
     Of the largest cohort, whose shares have the least noise; inf where so few shares do not add up
-    to a Gaussian, or ε is above 64 times the scheme's.
+    to a Gaussian, or ε is above 64 times the scheme's or above 700.
     """
     plan = scheme.plan(dimension)
     try:
@@ -418,7 +445,8 @@ def epsilon_left(scheme: RecordSum, dimension: int, honest: int) -> float:
         multiplier=multiplier_below(float(RECORD_GRID * privacy.variance.sqrt() / apart)),
         variation=float(privacy.tau) / scheme.sums,
     )
-    found = (epsilon_of((run,), scheme.delta, scheme.epsilon * 2**k) for k in range(7))
+    scales = (min(scheme.epsilon * 2.0**k, 700.0) for k in range(7))  # e^710 is no float
+    found = (epsilon_of((run,), scheme.delta, scale) for scale in scales)
     return next(filter(math.isfinite, found), math.inf)
 
 

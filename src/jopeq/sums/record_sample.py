@@ -1,28 +1,21 @@
-"""From a sample of records to an exact total, without a trace of the sample's size.
+"""Fresh samples of records, or of patients with all their records, by private words.
 
-Every chunk of rows that is asked for has one shape, and their number is public. The drawn sit in
-random slots of these chunks: a record that is absent leaves its slot empty, and nobody else moves
-to another place, where a library might round differently. In an empty slot a row is computed too,
-and dropped.
+The drawn sit in random slots of padded batches: a record that is absent leaves its slot empty, and
+nobody else moves to another place, where a library might round differently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.errors import UpdateError
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.parameters import as_annotated
-from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.wire.entries import is_tensor
 
 Indices = NDArray[np.int64]
-RowsOf = Callable[[Indices], Any]
 
 _EXACT = 2.0**53  # floats below it hold every whole number
 _SAMPLE_LANE, _CUT_LANE, _SLOT_LANE = 0, 1, 2  # of a private stream
@@ -94,9 +87,14 @@ def draw_records(count: int, sampling: float, private: PrivateStream) -> NDArray
     return words < np.uint64(int(Decimal(sampling) * (1 << 64)))
 
 
-def cut(drawn: Indices, most: int) -> Indices:
-    """At most so many of the drawn, chosen at random."""
-    words = PrivateStream().words64(lane=_CUT_LANE, start=0, count=len(drawn))
+def draw_sample(count: int, sampling: float, most: int, private: PrivateStream) -> Indices:
+    """Who of ``count`` is in a fresh sample, ascending; ``most`` of them at random if it is larger.
+
+    >>> len(draw_sample(50, 1.0, 20, PrivateStream()))
+    20
+    """
+    drawn = np.flatnonzero(draw_records(count, sampling, private))
+    words = private.words64(lane=_CUT_LANE, start=0, count=len(drawn))
     return drawn[np.sort(np.argsort(words, kind="stable")[:most])]
 
 
@@ -110,41 +108,3 @@ def draw_slots(count: int, slots: int) -> Indices:
         order = np.argsort(words)
         if (np.diff(words[order]) > 0).all():  # of equal words no order would be random
             return order[:count]
-
-
-def total_of(
-    rows_of: RowsOf, records: Indices, drawn: Indices, chunks: int, size: int, clip: float
-) -> ClippedTotal:
-    """The total of the drawn patients, whose records are rows of ``records``.
-
-    ``rows_of`` is asked ``chunks`` times, for ``size`` patients each.
-    """
-    slots = np.full(chunks * size, -1, dtype=np.int64)
-    slots[draw_slots(len(drawn), len(slots))] = drawn
-    most_rows, totals = records.shape[1], list[ClippedTotal]()
-    for first in range(0, len(slots), size):
-        here = slots[first : first + size, None]
-        indices = np.where(here >= 0, records[here[:, 0]], -1).reshape(-1)
-        is_there = indices >= 0
-        rows = _keep(rows_of(np.where(is_there, indices, 0)), is_there)
-        if not totals:
-            totals.append(ClippedTotal(int(rows.shape[1]), clip))
-        patients = np.repeat(np.arange(first, first + size), most_rows)
-        totals[0].add(rows, group=None if most_rows == 1 else patients)
-    return totals[0]
-
-
-def _keep(rows: Any, is_there: NDArray[np.bool_]) -> Any:
-    """The rows, with zeros where nobody was drawn."""
-    found: Any = rows.detach() if is_tensor(rows) else np.asarray(rows)
-    if found.ndim != 2 or len(found) != len(is_there):
-        raise UpdateError(
-            f"rows_of must give {len(is_there)} rows, one for each index, got shape "
-            f"{tuple(found.shape)}"
-        )
-    if is_tensor(found):
-        import torch
-
-        mask = torch.from_numpy(is_there).to(found.device)
-        return torch.where(mask[:, None], found, torch.zeros_like(found))
-    return np.where(is_there[:, None], found, np.zeros((), dtype=found.dtype))

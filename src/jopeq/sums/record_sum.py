@@ -7,15 +7,14 @@
     (sum)   somebody else adds the shares of the hospitals, mod 2^b, under masks
     decode  centre the sum; multiply by the step; rotate back; divide by the expected batch
 
-All hospitals together get what one trusted place with Gaussian noise would get. Unlike ``sum``
-nothing is scaled, left out or moved to keep a bound after the total: such steps are no function of
-one record, and a record could move them by more than its clip. Proof: docs/guarantees.md, section
-"records"; ``jopeq.sums.record_plan`` has the plan of a dimension.
+The result is as accurate as if one trusted server had pooled the data and added the noise once.
+Nothing is scaled, left out or moved after the total: a record could move such steps by more than
+its clip. Proof: docs/guarantees.md, section "records"; ``jopeq.sums.record_plan`` has the plan of
+a dimension, and ``jopeq.sums.client_sum`` a front for clients of one record each.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -44,7 +43,8 @@ from jopeq.sums.record_plan import (
     tables_of,
     tau_of,
 )
-from jopeq.sums.record_sample import RowsOf, cut, draw_records, records_of_patients, total_of
+from jopeq.sums.record_proposal import ROUNDS, Proposal, fit_rounds
+from jopeq.sums.record_sample import draw_sample
 from jopeq.sums.shares import (
     MAX_ENTRIES,
     centre,
@@ -62,7 +62,6 @@ from jopeq.wire.entries import is_tensor
 
 Array = NDArray[np.float64]
 
-CHUNK = 256
 _LARGEST_PLACE = 2.0**48
 
 
@@ -114,19 +113,19 @@ class RecordSum:
     hospitals_per_person : int, default 1
         In how many hospitals one person may have a record.
     most_records : int, optional
-        Public bound on the records of one hospital, by default ``records``. A smaller one needs
-        fewer padded chunks in ``share``.
+        Public bound on the records of one hospital, by default ``records``. A smaller one makes
+        the largest sample smaller, up to which every round is padded.
     batch_dependence : float, default 2⁻²⁰
         How far a record may move each other record's clipped row, in units of C. Records sit in
         random slots, so an absent one moves nobody to another place; what this pays for is a row
         that depends on what other slots of its batch hold. 0 where rows are computed one by one.
     evaluations : int, default 0
-        How many sums a hospital takes part in beside the rounds: ``evaluation`` is their scheme.
+        How many sums a hospital takes part in besides the rounds: ``evaluation`` is their scheme.
         One ε covers both, and each costs as much as a round.
-    dropouts : {"repeat", "ready", "recover"}
-        What happens if a hospital is missing. "repeat" and "ready": a sum opens only if its whole
-        named cohort answered, all of whose noise counts. "recover": sums of ``threshold``
-        hospitals open, so that many must carry the noise.
+    dropouts : {"repeat", "recover"}
+        What happens if a hospital is missing. "repeat": a sum opens only if its whole named cohort
+        answered, all of whose noise counts; else a smaller cohort is asked anew. "recover": sums of
+        ``threshold`` hospitals open, so that many must carry the noise.
     """
 
     name: ClassVar[str] = "records"
@@ -145,7 +144,7 @@ class RecordSum:
     hospitals_per_person: int = 1
     most_records: int | None = None
     batch_dependence: float = 2.0**-20
-    dropouts: Literal["repeat", "ready", "recover"] = "repeat"
+    dropouts: Literal["repeat", "recover"] = "repeat"
     evaluations: int = 0
 
     def __post_init__(self) -> None:
@@ -174,12 +173,38 @@ class RecordSum:
             raise ValueError(
                 f"batch_dependence is in units of clip, from 0 to 1, got {self.batch_dependence}"
             )
-        if self.dropouts not in ("repeat", "ready", "recover"):
-            raise ValueError(
-                f"dropouts must be 'repeat', 'ready' or 'recover', got {self.dropouts!r}"
-            )
+        if self.dropouts not in ("repeat", "recover"):
+            raise ValueError(f"dropouts must be 'repeat' or 'recover', got {self.dropouts!r}")
         if self.dropouts == "recover":
             check_recovery(self.clients, self.threshold, self.colluding)
+
+    @classmethod
+    def propose(
+        cls,
+        *,
+        epsilon: float,
+        records: int,
+        clients: int,
+        dimension: int,
+        delta: float = 1e-5,
+        clip: float = 1.0,
+        colluding: int = 1,
+        rounds: Iterable[int] = ROUNDS,
+    ) -> Proposal:
+        """A scheme for a job: rounds, sampling, bits and threshold are chosen, and it says why.
+
+        Of the ``rounds`` to choose from, at least 30 are taken, and the most at which a usual mean
+        gradient stands out of a round's noise. Half of the hospitals are the threshold.
+
+        >>> found = RecordSum.propose(epsilon=1.0, records=4000, clients=10, dimension=5210)
+        >>> found.scheme.rounds, found.scheme.sampling, found.scheme.threshold, found.plan.bits
+        (30, 0.14, 5, 8)
+        """
+        full = cls(
+            epsilon=epsilon, delta=delta, clip=clip, records=records, sampling=1.0, rounds=1,
+            clients=clients, threshold=max(colluding + 2, -(-clients // 2)), colluding=colluding,
+        )  # fmt: skip
+        return Proposal(tuple(fit_rounds(full, dimension, rounds)))
 
     # Figures
 
@@ -274,8 +299,7 @@ class RecordSum:
 
     def spec_for(self, dimension: int, clients: int | None = None) -> str:
         """``spec`` and the plan's integers: all who make shares of a sum must agree on it."""
-        integers = json.dumps(self.plan(dimension, clients).integers[1:], separators=(",", ":"))
-        return f"{self.spec} of {dimension} entries by {integers}"
+        return self.plan(dimension, clients).describe(self.spec)
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
         """What both ends use for rows of this dimension and a cohort of so many hospitals.
@@ -288,10 +312,12 @@ class RecordSum:
         >>> plan.bits, plan.noise_multiplier, plan.epsilon <= 1.0
         (10, 4.3046875, True)
         """
+        return plan_records(self, check_dimension(dimension), self.planned_for(clients))
+
+    def planned_for(self, clients: int | None = None) -> int:
+        """The size of the cohort whose plan a sum of so many has; with "recover" all share one."""
         count = check_clients(self, clients)
-        if self.dropouts == "recover":
-            count = self.clients  # sums of all sizes share one plan
-        return plan_records(self, check_dimension(dimension), count)
+        return self.clients if self.dropouts == "recover" else count
 
     def bits_for(self, dimension: int) -> int:
         """Bits of one share."""
@@ -304,69 +330,22 @@ class RecordSum:
 
     # Sampling
 
-    def sample(self, count: int, *, noise: PrivateStream | None = None) -> NDArray[np.bool_]:
-        """Which of ``count`` records (or patients) are in this round's sample, fresh each time.
+    def sample(
+        self, count: int, most_records: int | None = None, *, noise: PrivateStream | None = None
+    ) -> NDArray[np.int64]:
+        """Indices of the records (or patients) out of ``count`` that are in this round's sample.
 
-        Use a sample once: a second share of the same sample costs more than two rounds.
+        ``most_records`` is a public bound on this hospital's records, by default the scheme's: a
+        sample of more than ``capacity(most_records)`` is cut at random. Use a sample once: a second
+        share of the same sample costs more than two rounds.
         """
         found: int = as_annotated("count", "int", count)
-        most = self._most(None)
+        most = self._most(most_records)
         if not 0 <= found <= most:
             raise ValueError(
                 f"count must be from 0 to {most}, got {found}: give RecordSum a larger most_records"
             )
-        return draw_records(found, self.sampling, private_stream(noise))
-
-    def share(
-        self,
-        rows_of: RowsOf,
-        count: int,
-        *,
-        seed: bytes,
-        clients: int | None = None,
-        most_records: int | None = None,
-        chunk: int = CHUNK,
-        group: Any = None,
-        most_rows: int = 1,
-        plan: RecordPlan | None = None,
-    ) -> NDArray[Any]:
-        """The share of a fresh sample of ``count`` records: draw, ask for rows, clip, add, encode.
-
-        ``rows_of(indices)`` gives the rows of ``chunk`` records, (chunk, d), and is called equally
-        often whatever the sample is: ``chunks`` says how often. Where the sample ends, indices of
-        record 0 fill up, whose rows are dropped. ``most_records`` is a public bound on this
-        hospital's records (or patients), by default the scheme's.
-
-        ``group`` has a patient's number for each of the records: then patients are drawn, and a
-        patient's rows are added up and clipped as one. ``most_rows`` is the public number of rows
-        that a patient has at most; of more, the first count. A chunk holds ⌊chunk/most_rows⌋
-        patients.
-        """
-        shared_stream(seed), check_clients(self, clients)  # refuse before anything is drawn
-        calls, most = (
-            self.chunks(most_records, chunk=chunk, most_rows=most_rows),
-            self._most(most_records),
-        )
-        records = records_of_patients(count, group, most_rows)
-        if not 1 <= len(records) <= most:
-            remedy = "raise most_records" if len(records) else "without records, encode rows (0, d)"
-            raise ValueError(
-                f"count must be from 1 to the cap of {most} records or patients, got "
-                f"{len(records)}: {remedy}"
-            )
-        drawn = cut(np.flatnonzero(self.sample(len(records))), self.capacity(most_records))
-        size = max(1, chunk // most_rows)
-        total = total_of(rows_of, records, drawn, calls, size, self.clip)
-        return self.encode(total, seed=seed, clients=clients, plan=plan)
-
-    def chunks(
-        self, most_records: int | None = None, *, chunk: int = CHUNK, most_rows: int = 1
-    ) -> int:
-        """How often ``share`` asks for rows."""
-        for name, value in (("chunk", chunk), ("most_rows", most_rows)):
-            if as_annotated(name, "int", value) < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        return -(-self.capacity(most_records) // max(1, chunk // most_rows))
+        return draw_sample(found, self.sampling, self.capacity(most), private_stream(noise))
 
     # Coding
 
@@ -392,16 +371,15 @@ class RecordSum:
         if plan is None:
             plan = self.plan(total.dimension, clients)
         plan = settle(self, plan.integers)  # recomputes ε
-        if plan.dimension != total.dimension or plan.clients != self._plan_for(clients):
+        if plan.dimension != total.dimension or plan.clients != self.planned_for(clients):
             raise ValueError(
                 f"plan is of {plan.dimension} entries and {plan.clients} clients, rows and cohort "
                 f"of {total.dimension} and {clients}: plan for these"
             )
         values = rotate(total.values, plan.bound / UNITS, shared)
-        share = None
         if kernels.are_loaded():
-            share = kernels.draw_share(values, plan.law, None, plan.bits, private)
-        return draw_share(plan, place(values, private), private) if share is None else share
+            return kernels.draw_share(values, plan.law, plan.bits, private)
+        return draw_share(plan, place(values, private), private)
 
     def decode(
         self,
@@ -444,9 +422,6 @@ class RecordSum:
             )
         return found
 
-    def _plan_for(self, clients: int) -> int:
-        return self.clients if self.dropouts == "recover" else clients
-
     def _total(self, rows: Any) -> ClippedTotal:
         if isinstance(rows, ClippedTotal):
             if rows.clip != self.clip:
@@ -467,7 +442,7 @@ class RecordSum:
         if total is None:
             raise UpdateError(
                 "rows are no chunks at all, so their dimension is unknown: give an empty sample as "
-                "an array (0, d) or an empty ClippedTotal, or let share draw and encode"
+                "an array (0, d) or an empty ClippedTotal"
             )
         return total
 

@@ -3,8 +3,8 @@
 h clients each draw an integer from the discrete Gaussian of standard deviation σ about a point of
 their own. Their sum is, up to a factor e^{±η} in every probability, a Gaussian value of variance
 hσ² − s² that a discrete Gaussian of standard deviation s rounds: post-processing of the Gaussian
-mechanism. Proof: docs/guarantees.md, section "sum". Everything is computed with decimal numbers, so
-that two machines that plan a sum find the same integers.
+mechanism. Proof: docs/guarantees.md, section "records". Everything is computed with decimal
+numbers, so that two machines that plan a sum find the same integers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,13 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar
 
-from jopeq.privacy.accounting import gaussian_delta, gaussian_epsilon
-
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _CONTEXT = Context(prec=45, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999)
-_SMALL = Decimal("1e-45")
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582")
 _INFINITE = Decimal("Infinity")
-_ONE = Decimal(1)
 _SHARE = Decimal(2) ** -12  # of ε, for each of the two parts of η over all entries
-_HALVINGS = 60
 MAX_HONEST = 100_000  # beyond, terms of the series leave the exponents of decimal numbers
 SIGMA_UNITS = 64  # standard deviations are multiples of 1/64
 MAX_SIGMA = 8 * SIGMA_UNITS
@@ -113,52 +108,6 @@ def least_sigmas(epsilon: float, draws: int, honest: int) -> tuple[int, int] | N
     return None if share is None or rounding is None else (share, rounding)
 
 
-# The Gaussian mechanism in decimal numbers
-
-
-@portable_decimals
-def normal_tail(x: Decimal) -> Decimal:
-    """P(N(0, 1) > x)."""
-    if x < 0:
-        return 1 - normal_tail(-x)
-    density = (-x * x / 2).exp() / (2 * _PI).sqrt()
-    if x < 2:
-        term = total = x
-        odd = 1
-        while abs(term) > _SMALL:
-            odd += 2
-            term = term * x * x / odd
-            total += term
-        return Decimal("0.5") - density * total
-    mills = x
-    for n in range(int(1400 / (x * x)) + 8, 0, -1):  # 23 digits and more
-        mills = x + n / mills
-    return density / mills
-
-
-@lru_cache(maxsize=1024)
-@portable_decimals
-def largest_mu(epsilon: Decimal, delta: Decimal) -> Decimal:
-    """The largest μ = distance/σ of Gaussian noise with (ε, δ), cut to 60 bits.
-
-    >>> round(float(largest_mu(Decimal(4), Decimal("1e-5"))), 6)
-    0.924931
-    """
-
-    def holds(mu: Decimal) -> bool:
-        middle = epsilon / mu
-        first, second = normal_tail(middle - mu / 2), normal_tail(middle + mu / 2)
-        return first - epsilon.exp() * second <= delta
-
-    low, high = Decimal(0), _ONE
-    while holds(high):
-        low, high = high, 2 * high
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
 # The statement
 
 
@@ -166,8 +115,7 @@ def largest_mu(epsilon: Decimal, delta: Decimal) -> Decimal:
 class SumPrivacy:
     """What a server learns from sums of ``honest`` shares at least, over all entries and rounds.
 
-    σ and s are in units of 1/64. ``distance`` is the largest that two inputs of one client are
-    apart in one round, in steps. ``variation`` is the total variation between the drawn and the
+    σ and s are in units of 1/64. ``variation`` is the total variation between the drawn and the
     ideal law of one share of one entry.
     """
 
@@ -176,7 +124,6 @@ class SumPrivacy:
     rounding_sigma: int  # s
     entries: int
     rounds: int
-    distance: Decimal
     variation: Decimal
 
     @property
@@ -199,50 +146,6 @@ class SumPrivacy:
         """hσ² − s², of the Gaussian value. Where it is not positive, nothing is proven."""
         sigma, rounding = self._sigmas
         return self.honest * sigma**2 - rounding**2
-
-    @property
-    @portable_decimals
-    def mu(self) -> Decimal:
-        """μ of the Gaussian mechanism, composed over the rounds."""
-        if self.variance <= 0:
-            return _INFINITE
-        return self.distance * (self.rounds / self.variance).sqrt()
-
-    @portable_decimals
-    def largest_distance(self, epsilon: float, delta: float) -> Decimal:
-        """The largest distance with which (ε, δ) holds; 0 if there is none."""
-        asked, kappa = Decimal(epsilon), self.kappa
-        left = self._subtract_costs(delta, epsilon)
-        if self.variance <= 0 or 2 * kappa >= asked or left <= 0:
-            return Decimal(0)
-        return largest_mu(asked - 2 * kappa, left) * (self.variance / self.rounds).sqrt()
-
-    @portable_decimals
-    def delta(self, epsilon: float) -> float:
-        """δ(ε) = e^κ·δ_G(ε − 2κ) + (1 + e^ε)·τ, at most 1."""
-        kappa = float(self.kappa)
-        if not 2 * kappa <= epsilon:
-            return 1.0
-        gaussian = gaussian_delta(float(self.mu), epsilon - 2 * kappa)
-        tables = (1 + Decimal(epsilon).exp()) * self.tau
-        return min(1.0, (float(Decimal(kappa).exp()) * gaussian + float(tables)) * (1 + 1e-12))
-
-    @portable_decimals
-    def epsilon(self, delta: float, at_most: float) -> float:
-        """An ε ≤ ``at_most`` with δ(ε) ≤ δ; inf if there is none.
-
-        The tables are charged at ``at_most``.
-        """
-        left = self._subtract_costs(delta, at_most)
-        if left <= 0:
-            return float("inf")
-        epsilon = gaussian_epsilon(float(self.mu), float(left)) + 2 * float(self.kappa)
-        return epsilon if epsilon <= at_most * (1 + 1e-9) else float("inf")
-
-    @portable_decimals
-    def _subtract_costs(self, delta: float, epsilon: float) -> Decimal:
-        """What the tables and κ leave of δ to the Gaussian mechanism."""
-        return (Decimal(delta) - (1 + Decimal(epsilon).exp()) * self.tau) * (-self.kappa).exp()
 
     @property
     def _sigmas(self) -> tuple[Decimal, Decimal]:

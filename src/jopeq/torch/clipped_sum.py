@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 
 from jopeq import kernels
 from jopeq.schemes.parameters import as_annotated
+from jopeq.statistics.evaluation import Scoring
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.evaluation import EVALUATED, check_largest_loss
 from jopeq.sums.record_sample import draw_slots
@@ -220,6 +221,128 @@ def evaluated_sum(
     with torch.no_grad():
         pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
         return total.add(torch.cat([rows for (rows,) in pieces]), patients)
+
+
+def scored_sum(
+    model: nn.Module,
+    inputs: Any,
+    targets: Any,
+    scoring: Scoring,
+    *,
+    score: Loss | None = None,
+    by: Any = None,
+    group: Any = None,
+    chunk: int | None = None,
+    padded: int | None = None,
+    most_rows: int | None = None,
+    example: Any = None,
+) -> ClippedTotal:
+    """The exact total of the rows of an evaluation: ``scoring.read`` reads the decoded mean.
+
+    A record whose score is no number, or whose target is none, counts as zeros, and a patient's
+    records (``group``) as their mean.
+
+    Parameters
+    ----------
+    model, inputs, targets, group, chunk, padded, most_rows, example
+        As for ``clipped_sum``. The model is run in the mode that it is in, with float64 numbers.
+    scoring : Scoring
+        Its kind "outcomes" takes one logit, or two outputs, and targets 0 or 1; "classes" takes an
+        output for each class and classes as targets; "score" takes ``score``.
+    score : callable, optional
+        ``score(outputs, targets)`` of a batch, from 0 to 1 and without jumps.
+    by : sequence, optional
+        The level that each record is in, if ``scoring`` has levels.
+
+    >>> total = scored_sum(nn.Linear(3, 1), torch.eye(3), torch.tensor([0, 1, 1]), Scoring())
+    >>> total.dimension
+    128
+    """
+    if (score is None) == (scoring.kind == "score") or (by is None) == bool(scoring.levels):
+        raise ValueError(
+            "score goes with Scoring(kind='score') and by with levels: give both or neither"
+        )
+    _check_layers(model)
+    records = read_records(inputs, targets, example, group)
+    places = scoring.places(range(len(records.is_good)) if by is None else by)
+    if len(places) != len(records.is_good):
+        raise ValueError(f"by must be one level for each of {len(records.is_good)} records")
+    records = replace(records, parts=tuple(map(_widen, records.parts)),
+                      blank=tuple(map(_widen, records.blank)))  # fmt: skip
+    weights_of = {name: _widen(one.detach()) for name, one in model.named_parameters()}
+
+    def judge(outputs: Tensor, targets: Tensor) -> Tensor:
+        """(score, outcome) of one record."""
+        if score is None:
+            return _judge(outputs, targets, scoring.kind)
+        rated = score(outputs, targets).double().mean().clamp(0.0, 1.0)
+        return torch.stack((rated, torch.ones_like(rated)))
+
+    def make(module: nn.Module) -> Compute:
+        state = weights_of | {name: _widen(one) for name, one in module.named_buffers()}
+
+        def pair(*record: Tensor) -> Tensor:
+            *arguments, target = record
+            batch = tuple(one[None] for one in arguments)
+            return judge(functional_call(module, state, batch), target[None])
+
+        return lambda chunk: (vmap(pair)(*chunk[1:]),)
+
+    total = ClippedTotal(scoring.dimension, 1.0)
+    size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * (most_rows or 1))
+    seats = _take_seats(records, most_rows, padded, size)
+    patients = np.arange(len(seats)) // (most_rows or 1)
+    counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
+    weights = (seats >= 0) / np.maximum(counts, 1)
+    device = next((one.device for one in weights_of.values()), records.parts[0].device)
+    work = _Work(model, judge, make, records.blank, device)
+    with torch.no_grad():
+        pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
+        scores, outcomes = torch.cat([pairs.cpu() for (pairs,) in pieces]).numpy().T
+    seated, step = np.append(places, 0)[seats], _MOST * (most_rows or 1)
+    for some in (slice(first, first + step) for first in range(0, len(seats), step)):
+        rows = scoring.rows(scores[some], outcomes[some], seated[some])
+        total.add(rows * weights[some, None], patients[some])
+    return total
+
+
+def check_scores(
+    model: nn.Module, scoring: Scoring, example: Any, *, score: Loss | None = None
+) -> None:
+    """Try an evaluation on a public record: ``ValueError`` for what would fail or say nothing.
+
+    Call it before anything is charged. ``example`` is (inputs, target), as for ``clipped_sum``.
+    """
+    *inputs, target = (part[None] for part in read_example(example))
+    given: dict[str, Any] = {"score": score, "by": scoring.levels[:1] or None, "chunk": _LEAST}
+    total = scored_sum(model, tuple(inputs), target, scoring, example=example, **given)
+    if not total.values.any():
+        raise ValueError(
+            "the example's score is no number from 0 to 1, or its target none of the outcomes"
+        )
+
+
+def _judge(outputs: Tensor, targets: Tensor, kind: str) -> Tensor:
+    """The score of one record and its outcome."""
+    if kind == "classes":
+        fits = outputs.dim() >= 2 and outputs.shape[1] >= 2 and not targets.is_floating_point()
+        if not fits or targets.shape != (1, *outputs.shape[2:]):
+            raise ValueError(
+                "Scoring(kind='classes') needs an output for each of several classes and a class "
+                f"as target, got {tuple(outputs.shape[1:])} and {tuple(targets.shape[1:])}"
+            )
+        is_bad = (targets < 0) | (targets >= outputs.shape[1])
+        right = _right_answers(outputs, targets).masked_fill(is_bad, torch.nan)
+        return torch.stack((outputs.softmax(1).amax(1).mean(), right.mean()))
+    if outputs.numel() not in (1, 2) or targets.numel() != 1:
+        raise ValueError(
+            "Scoring(kind='outcomes') needs one logit or two outputs and one target 0 or 1, got "
+            f"{outputs.numel()} outputs and {targets.numel()} targets: for more classes use "
+            "kind='classes', for others kind='score' and a score function"
+        )
+    flat = outputs.reshape(-1)
+    chance = flat.sigmoid()[0] if len(flat) == 1 else flat.softmax(0)[1]
+    return torch.stack((chance, targets.to(chance.dtype).reshape(())))
 
 
 def _widen(values: Tensor) -> Tensor:
@@ -537,7 +660,10 @@ class _Work:
         shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self.blank)
         try:
             *arguments, target = self._blank(1)[1:]
-            self.loss(_copy(self.model)(*arguments), target)
+            kinds = (one.dtype for one in self.model.parameters() if one.is_floating_point())
+            kind = next(kinds, torch.float32)
+            own = (one.to(kind) if one.is_floating_point() else one for one in arguments)
+            self.loss(_copy(self.model)(*own), target)
         except Exception as told:
             return (
                 f"model or loss takes no records of shapes and dtypes {shapes}: {told}; declare "

@@ -15,7 +15,7 @@ from jopeq_lab.explorer.lines import lines
     "setting",
     [
         Setting(scheme="sphere", epsilon=4.0, rounds=30, entries=1000, clients=10_000),
-        Setting(scheme="sum", epsilon=8.0, delta=1e-6, rounds=10, entries=1000, clients=30),
+        Setting(scheme="clients", epsilon=8.0, delta=1e-6, rounds=10, entries=1000, clients=30),
         Setting(scheme="records", epsilon=1.0, rounds=30, entries=1000, clients=10),
         Setting(scheme="response", epsilon=2.0, rounds=10, entries=1000),
     ],

@@ -108,6 +108,7 @@ def test_mistakes_and_options_that_nothing_would_read_are_named(invoke, options)
 BAD_FILES = {
     "json = true": "json",
     "seed = 'one'": "seed must be of type list",
+    "seed = [[1]]": "seed must be whole numbers",
     "seeds = 0": "seeds must be at least 1",
     "centered = 1": "bool",
     "plateau_factor = 0.3": "client-plateau",
@@ -242,9 +243,9 @@ def test_people_have_an_epsilon_of_their_own(invoke, tmp_path):
     table = invoke(*words[:8], "--scheme", "central", "--epsilon", "4", "--clip", "0.5")
     assert table.exit_code == 0, table.output
     assert "ε of a person" in table.output
-    summed = invoke(*words[:8], "--scheme", "sum", "--epsilon", "8", "--clip", "0.5")
+    summed = invoke(*words[:8], "--scheme", "clients", "--epsilon", "8", "--clip", "0.5")
     assert summed.exit_code == 0, summed.output
     assert "8.00" in summed.output
     for bad in (["--clients", "3"], ["--clip", "tight"]):
         assert invoke(*words, *bad).exit_code == 2
-    assert "--clip" in invoke(*words[:8], "--scheme", "sum", "--epsilon", "4").output
+    assert "--clip" in invoke(*words[:8], "--scheme", "clients", "--epsilon", "4").output

@@ -7,8 +7,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from jopeq.analysis.plan import plan_people
-from jopeq.analysis.record_audit import record_plans
+from jopeq.analysis.plan import plan
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq_lab.explorer import Refusal, Setting, answer, grid, page
 from jopeq_lab.explorer.grid import AXES, PER_ENTRY, RECORD_STOPS, TOLERANCE, entry_scheme
@@ -38,7 +37,7 @@ def _place(names, values, axes=AXES):
 
 
 def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
-    for name, cell, count in (("sphere", grid.sphere_cell, 5), ("sum", grid.sum_cell, 8)):
+    for name, cell, count in (("sphere", grid.sphere_cell, 5), ("clients", grid.sum_cell, 8)):
         table = kept[name]
         for _ in range(count):
             values = drawn(table["by"])
@@ -76,9 +75,7 @@ def test_the_table_of_records_equals_the_plan(
     kept, hospitals, epsilon, rounds, entries, patients, code
 ):
     """Ten hospitals at ε = 1 for a patient learn."""
-    (row,) = record_plans(
-        epsilon, records=patients, clients=hospitals, dimension=entries, rounds=(rounds,)
-    )
+    (row,) = plan(epsilon, records=patients, clients=hospitals, dimension=entries, rounds=rounds)
     assert row.verdict.code == code
     table, values = kept["records"], (hospitals, epsilon, rounds, entries, patients)
     place = _place(table["by"], values, {**AXES, **RECORD_STOPS})
@@ -93,9 +90,9 @@ def test_the_table_of_records_equals_the_plan(
 
 
 def test_answers_are_those_of_the_plan():
-    """Against ``plan_people``, and a payload that was really made."""
+    """Against ``jopeq.plan``, and a payload that was really made."""
     job = {"dimension": 7850, "rounds": 10, "clients": 300}
-    for row in plan_people(4.0, **job):
+    for row in plan(4.0, **job):
         found = answer(Setting(scheme=row.scheme.name, epsilon=4.0, clients=300, rounds=10))
         assert (found.error, found.averaged) == (row.error, row.error / 10)
         assert found.bits_per_entry == row.bits / 7850
@@ -118,8 +115,8 @@ def test_answers_are_those_of_the_plan():
     [
         ("thin", Setting(scheme="sphere", epsilon=0.5, rounds=100)),
         ("beyond", Setting(scheme="records", clients=300)),
-        ("many", Setting(scheme="sum", clients=300_000)),
-        ("room", Setting(scheme="sum", clients=100_000, entries=1000, epsilon=16.0, rounds=1)),
+        ("many", Setting(scheme="clients", clients=300_000)),
+        ("room", Setting(scheme="clients", clients=100_000, entries=1000, epsilon=16.0, rounds=1)),
     ],
 )
 def test_what_the_library_refuses_is_told_with_a_remedy(reason, setting):

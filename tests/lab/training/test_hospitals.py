@@ -140,7 +140,7 @@ def test_the_cancer_table_has_public_bounds_and_an_auc():
     [
         *({"baseline": "nobody"}, {"partition": "shards"}, {"features": "sift"}),
         *({"server_momentum": 1.0}, {"alpha": 0.0}, {"scheme": "none"}),
-        {"scheme": '["sum",{"clients":3,"clip":1.0,"epsilon":1.0,"threshold":3}]'},
+        {"scheme": '["clients",{"clients":3,"clip":1.0,"epsilon":1.0,"threshold":3}]'},
     ],
     ids=str,
 )

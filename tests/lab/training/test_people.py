@@ -18,7 +18,7 @@ from jopeq_lab.training.record import ROUNDS, CheckpointError, read_rounds
 from jopeq_lab.training.simulation import PeopleConfig, Simulation, train
 
 BETTER_THAN_CHANCE = 0.25 + 5 * 0.031  # its standard error on 200 test images
-SUM = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=300, threshold=300)
+SUM = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=300, threshold=300)
 SPHERE = jopeq.Sphere(epsilon=8.0, clip=0.5, draws=1 << 12)
 
 
@@ -125,7 +125,7 @@ def test_a_tiny_population_learns_privately(quadrants):
 
 
 def test_a_tiny_population_learns_by_secure_sums(quadrants):
-    scheme = jopeq.SecureSum(epsilon=8.0, clip=0.5, clients=2, threshold=2, colluding=0)
+    scheme = jopeq.ClientSum(epsilon=8.0, clip=0.5, clients=2, threshold=2, colluding=0)
     result = train(config(scheme=scheme, participations=2), dataset=quadrants)
     assert result.test_accuracy > BETTER_THAN_CHANCE
     assert (result.epsilon, result.summary["reports"]) == (8.0, 800)

@@ -1,10 +1,10 @@
-"""Every sentence of docs/theory.md that the numbers could contradict is checked, and can fail."""
+"""Every sentence of docs/paper.md that the numbers could contradict is checked, and can fail."""
 
 import pytest
 
 from paper.pages import ClaimError
 from paper.theorems.aggregation import FIXED, FREE, ROTATED
-from paper.theorems.claims import by_setting, check, claims
+from paper.theorems.claims import by_epsilon, by_setting, check, claims
 from paper.theorems.convergence import CLIPPED
 
 
@@ -17,6 +17,10 @@ def run(scheme):
     return lambda parts: next(r for r in at(parts, rows) if r["scheme"] == scheme)
 
 
+def stricter(parts):
+    return by_epsilon(parts["convergence"])[2]
+
+
 def at(parts, path):
     for key in path:
         parts = key(parts) if callable(key) else parts[key]
@@ -27,6 +31,7 @@ EVEN, PEAKED, TURNED = average("even", FREE), average("peaked", FREE), average("
 LATTICES = ("dither", "lattices")
 START, RECURSION = ("convergence", "from_optimum"), ("convergence", "recursion", 2)
 INSIDE, OUTSIDE = ("noise_share", "exact", 0, 36), ("noise_share", "exact", 0, 0)  # of the region
+MECHANISMS = ("mechanisms",)
 SPOIL = [  # for every claim, in order: a place, and a value that contradicts the claim
     (*LATTICES, 1, "p_input", 1e-4),
     (*LATTICES, 2, "outside", 1),
@@ -39,13 +44,15 @@ SPOIL = [  # for every claim, in order: a place, and a value that contradicts th
     (*INSIDE, 9.0),
     (*OUTSIDE, None),
     (EVEN, "exact", 3, 1e-6),
-    (average("even", FREE, "zipf"), "exact", 3, 1e-6),
+    (average("even", FREE, "zipf"), "error", [1e-9] * 10),
     (EVEN, "slope", -0.9),
     (EVEN, "bound", -1, 1e-12),
     (PEAKED, "bound", 1, 0.0),
     (average("peaked", FIXED), "measured", [0.0] * 10),
     (TURNED, "bound", 0, 1e-12),
     (TURNED, "slope", -0.6),
+    (average("even", "jopeq, l2 on BCC", "zipf"), "error", [1e-9] * 10),
+    (average("even", FREE, "c = 0.5"), "slope", -0.44),
     (run("none"), "slope", -0.6),
     (run("jopeq"), "highest", 7, 1e9),
     (run(CLIPPED), "slope", -0.4),
@@ -53,6 +60,14 @@ SPOIL = [  # for every claim, in order: a place, and a value that contradicts th
     (*START, "highest", 4, 1e9),
     (*RECURSION, "proof", 0.99),
     (*RECURSION, "corrected", 1.01),
+    (stricter, "losses", [0.0]),
+    (run("jopeq, t on A2"), "lemmas", [1.01, 0.5]),
+    (*MECHANISMS, "scale", 2, "A2", 0.88),
+    (*MECHANISMS, "elliptical", 1, "ratios", [4.0, 5.0, 5.5, 5.9]),
+    (*MECHANISMS, "laws", 2, "variance", 15.95),
+    (*MECHANISMS, "laws", 3, "variance", 15.95),
+    (*MECHANISMS, "network", 2, "network", 4.3),
+    (*MECHANISMS, "network", 0, "half_ball", 2.07),
 ]
 
 

@@ -1,4 +1,4 @@
-"""docs/theory.md is what the kept results say, whose numbers hold anew at a small size."""
+"""The theorems on docs/paper.md are what the kept results say; smaller experiments agree."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from scipy import optimize
 
 from jopeq.entries.quantized import JoPEQ
 from jopeq.errors import DataError
-from paper import theory
+from paper import results
 from paper.theorems import figures
 from paper.theorems.aggregation import FREE
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
@@ -26,11 +26,11 @@ def test_the_kept_results_make_a_page_with_their_numbers_and_figures(tmp_path, k
     monkeypatch.setattr(figures, "svg", lambda figure: b"drawn" if figure.axes else b"")
     kept["noise_share"]["examples"][0]["exact"] = 1.2345
     (tmp_path / "theory.json").write_text(json.dumps(kept))
-    page = tmp_path / "docs" / "theory.md"
-    theory.run(tmp_path, page)
+    page = tmp_path / "docs" / "paper.md"
+    assert "theory" not in results.run(tmp_path, page)
     text = page.read_text()
     assert "1.24 |" in text
-    assert "1.24 |" not in (ROOT / "docs" / "theory.md").read_text()
+    assert "1.24 |" not in (ROOT / "docs" / "paper.md").read_text()
     for name in figures.FIGURES:
         assert f"(figures/{name}.svg)" in text
         assert (page.parent / "figures" / f"{name}.svg").read_bytes() == b"drawn"
@@ -44,7 +44,7 @@ def test_a_broken_file_is_a_clear_error_and_nothing_is_written(broken, kept, tmp
         broken = json.dumps(kept)
     (tmp_path / "theory.json").write_text(broken)
     with pytest.raises(DataError, match="delete it and run"):
-        theory.run(tmp_path, tmp_path / "docs" / "theory.md")
+        results.run(tmp_path, tmp_path / "docs" / "paper.md")
     assert [path.name for path in tmp_path.iterdir()] == ["theory.json"]
     assert (tmp_path / "theory.json").read_text() == broken
 

@@ -106,7 +106,7 @@ function privacyWords(s, a) {
     return [level, verdict,
       `ε = ${person} for a client, such as a person${how}. ${times(s) === 1 ? "An update and an entry have no more." : `One update has ε = ${update}, an entry no more.`} This holds against a server that knows everything else.`];
   }
-  if (s.scheme === "sum") {
+  if (s.scheme === "clients") {
     return [level, verdict,
       `ε = ${person} for a client${how}, except with a chance of δ = ${deltaText(s.delta)}. Updates and entries have no more. This holds as long as only sums of at least ${plain(threshold(s))} clients are opened, one of which may tell its share.`];
   }
@@ -188,7 +188,7 @@ function show() {
   }
   $("which").hidden = !isEntry;
   const hasPatients = isRecords(s);
-  switchOff("delta", s.scheme !== "sum", hasPatients ? "1e-5 for a patient" : "only sums need it");
+  switchOff("delta", s.scheme !== "clients", hasPatients ? "1e-5 for a patient" : "only sums need it");
   switchOff("patients", !hasPatients, "only for a patient's record");
   $("is_once").disabled = hasPatients;
   $("clients-name").textContent = hasPatients ? "Hospitals" : "Clients a round";
@@ -302,7 +302,7 @@ function fill(view, name, values) { view.data(name, values); }
 function drawLearn(s, a) {
   const rows = [], labels = [];
   const perEntry = data.per_entry.includes(s.scheme) ? s.scheme : "response";
-  for (const scheme of ["records", "sphere", "sum", perEntry]) {
+  for (const scheme of ["records", "sphere", "clients", perEntry]) {
     const here = axes.clients.map((clients) => ({ clients, ...answer({ ...s, scheme, clients }) })).filter((one) => !one.refused);
     const opacity = scheme === s.scheme ? 1 : 0.8;
     for (const { clients, averaged: error } of here) {
@@ -348,7 +348,7 @@ function drawBytes(s) {
   const perEntry = data.per_entry.includes(s.scheme) ? s.scheme : "response";
   const float32 = 4 * s.entries;
   const rows = [{ row: "float32", start: 1, bytes: float32, text: bytesText(float32), ...look("none") }];
-  for (const scheme of ["records", "sphere", "sum", perEntry]) {
+  for (const scheme of ["records", "sphere", "clients", perEntry]) {
     const one = answer({ ...s, scheme });
     if (!one.refused) rows.push({ row: scheme === s.scheme ? `▸ ${scheme}` : scheme, start: 1, bytes: one.bytes_a_round, text: bytesText(one.bytes_a_round), ...look(scheme) });
   }

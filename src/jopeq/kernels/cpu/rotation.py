@@ -15,13 +15,12 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
-from jopeq.kernels.cpu.measure import CompiledSums, chunk_sums
 from jopeq.kernels.cpu.native import F32, F64, I64, U8, kernel, part, read, splat, vector_at, write
 from jopeq.kernels.cpu.samples import scale_samples
-from jopeq.kernels.recipe import Layers, Share
+from jopeq.kernels.recipe import Layers
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import SharedStream
-from jopeq.wire.entries import LARGEST, READ_CHUNK, Entries, Limits
+from jopeq.wire.entries import READ_CHUNK
 from jopeq.wire.rotation import SIGN_LANE, rotate_block, unrotate_block
 
 Array = NDArray[np.float64]
@@ -187,32 +186,3 @@ def unrotate(values: Array, start: int, shared: SharedStream) -> None:
         _flip(signs[begin // 8 : end // 8], values[begin:end])
 
     in_threads(flip, len(values), _LOCAL, 1)
-
-
-def rotate_entries(share: Share, entries: Entries, shared: SharedStream) -> Array:
-    """All entries, clipped, scaled and turned. Invalid ones are replaced."""
-    flat, limits = np.empty(entries.count), Limits(LARGEST, share.clip)
-    found_energies = entries.screen(limits, CompiledSums(), with_energies=True)
-    found = entries.row(0, entries.count)
-    if found is not None:
-        tensor, row = found
-        energies = found_energies[tensor]
-    else:
-        row = _join(entries, flat)
-        energies = chunk_sums(row, 0.0)
-    rotate(row, share.factor(math.fsum(energies)), share.layers, shared, flat)
-    return flat
-
-
-def _join(entries: Entries, flat: Array) -> Array:
-    """The entries in one row."""
-
-    def copy(begin: int, end: int) -> None:
-        for first in range(begin, end, READ_CHUNK):
-            last = min(first + READ_CHUNK, end)
-            with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
-                pieces = [piece for _, piece in entries.read(first, last)]
-            np.concatenate(pieces, out=flat[first:last])
-
-    in_threads(copy, len(flat), READ_CHUNK, 1)
-    return flat

@@ -31,29 +31,15 @@ from jopeq.noise.gaussian_rounding import DRAW_LANE, ROUND_LANE, GaussianRoundin
 from jopeq.random.streams import PrivateStream, check_range
 
 _PIECE = 1 << 10  # entries placed, then drawn, in the first-level cache
-_MOST_BOUND = 1 << 31  # places are 32-bit numbers
-_MOST_FINE = 2.0**56  # of places of records, in 1/256
+_MOST_FINE = 2.0**56  # of places, in 1/256
 _ROW_BITS = 6  # of a place, beside the word's upper 10 bits: a cell, of which a few hold thresholds
 _UNSURE = 255  # no row has as many thresholds
 _NONE = [np.empty(0, dtype=kind) for kind in (np.uint8, np.uint16, np.uint32)]
 
 
 @part
-def _place(values, bytes_, most, rows, bases):
-    """Round to the grid by private bytes, within ±most; Σ Y²."""
-    squares = np.int64(0)
-    for i in range(len(values)):
-        moved = values[i] + (np.float64(np.int32(bytes_[i])) + 0.5) * (1.0 / 256.0)
-        place = np.int32(min(max(np.floor(moved), -most), most))
-        squares += np.int64(place) * np.int64(place)
-        rows[i] = place & np.int32(255)
-        bases[i] = place >> np.int32(8)
-    return np.uint64(squares)
-
-
-@part
-def _place_total(values, bytes_, shift, rows, bases):
-    """Places of a total of records: to 1/256 of a place, then up or down by private bytes."""
+def _place(values, bytes_, shift, rows, bases):
+    """Places of a total: to 1/256 of a place, then up or down by private bytes."""
     last, most = np.int64((1 << shift) - 1), np.float64(_MOST_FINE)
     for i in range(len(values)):
         fine = np.rint(min(max(values[i] * 256.0, -most), most))
@@ -148,18 +134,16 @@ def _write(bases, found, reach, mask, out):
 
 
 @kernel(
-    read(F64), read(U32), I64, I64, I64, read(U64), read(U8), read(U8), I64, I64, I64, write(U8),
-    write(U16), write(U32), returns=U64,
+    read(F64), read(U32), I64, I64, read(U64), read(U8), read(U8), I64, I64, I64, write(U8),
+    write(U16), write(U32),
 )  # fmt: skip
 def _draw(
-    values, key, begin, bound, shift, table, guide, sure, columns, reach, mask, narrow, wide, widest
+    values, key, begin, shift, table, guide, sure, columns, reach, mask, narrow, wide, widest
 ):
     """The share of values ``begin``…, a multiple of 64.
 
-    With a ``bound``, places are those of an update and Σ Y² is returned; without, those of a total
-    of records. 2^shift places lie in a step, ``columns`` thresholds in a row of the table.
+    2^shift places lie in a step, ``columns`` thresholds in a row of the table.
     """
-    squares = np.uint64(0)
     rows, bases = np.empty(_PIECE, dtype=np.uint16), np.empty(_PIECE, dtype=np.int32)
     bytes_, found = np.empty(_PIECE, dtype=np.uint8), np.empty(_PIECE, dtype=np.uint8)
     cells_buffer = np.empty(_PIECE, dtype=np.uint16)
@@ -169,11 +153,7 @@ def _draw(
         stop = min(start + _PIECE, len(values))
         count, groups = stop - start, -(-(stop - start) // 64)
         next_words(rounds, (begin + start) // 64, words[0], bytes_[: 64 * groups].view(np.uint32))
-        if bound:
-            most = np.float64(bound)
-            squares += _place(values[start:stop], bytes_[:count], most, rows, bases)
-        else:
-            _place_total(values[start:stop], bytes_[:count], shift, rows, bases)
+        _place(values[start:stop], bytes_[:count], shift, rows, bases)
         for group in range(groups):
             next_blocks(draws, (begin + start) // 8 + 8 * group, words[group])
             _upper_parts(words[group], cells_buffer, 64 * group)
@@ -188,36 +168,25 @@ def _draw(
             _write(bases, found, reach, mask, wide[start:stop])
         else:
             _write(bases, found, reach, mask, widest[start:stop])
-    return squares
 
 
 def draw_share(
-    values: NDArray[np.float64],
-    law: GaussianRounding,
-    bound: int | None,
-    bits: int,
-    private: PrivateStream,
-) -> NDArray[Any] | None:
-    """The share of turned coordinates in places; None where the plain path must lower their norm.
-
-    Those of a total of records have no bound.
-    """
-    if bound is not None and bound >= _MOST_BOUND:
-        return None
+    values: NDArray[np.float64], law: GaussianRounding, bits: int, private: PrivateStream
+) -> NDArray[Any]:
+    """The share of turned coordinates in places."""
     check_range(0, 8 * len(values))
     chosen = 0 if bits <= 8 else 1 if bits <= 16 else 2
     share = np.empty(len(values), dtype=_NONE[chosen].dtype)
     tables = (law.shift, law.thresholds.reshape(-1), *_cells(law), law.columns)
     numbers = (law.reach, (1 << bits) - 1)
 
-    def work(begin: int, end: int) -> int:
+    def work(begin: int, end: int) -> None:
         into = [*_NONE]
         into[chosen] = share[begin:end]
-        some = (values[begin:end], private.key_words, begin, bound or 0)
-        return _draw(*some, *tables, *numbers, *into)
+        _draw(values[begin:end], private.key_words, begin, *tables, *numbers, *into)
 
-    squares = sum(in_threads(work, len(values), _PIECE, 1))
-    return share if bound is None or squares <= bound**2 else None
+    in_threads(work, len(values), _PIECE, 1)
+    return share
 
 
 @lru_cache(maxsize=16)

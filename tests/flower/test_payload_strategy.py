@@ -12,10 +12,10 @@ from flwr.serverapp import strategy as flwr_strategies
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
-from jopeq.flower import JoPEQMod, JoPEQStrategy, JoPEQSumStrategy, RoundFailedError
-from jopeq.flower import strategy as strategies
+from jopeq.flower import PayloadMod, PayloadStrategy, RoundFailedError, SumStrategy
+from jopeq.flower import payload_strategy as strategies
 from jopeq.flower.arrays import from_content, to_record
-from jopeq.flower.strategy import averages
+from jopeq.flower.payload_strategy import averages
 from jopeq.wire.payload import Header, open_payload, seal
 
 EXACT = jopeq.scheme("none")
@@ -50,8 +50,8 @@ def federation(flower, strategy, mods=None, nodes=NODES):
 
 def coded(flower, scheme=EXACT, inner=None, *, nodes=NODES, mod=None, **options):
     """Strategy and mods of one scheme, the mods with options of their own."""
-    chosen = JoPEQMod(scheme, **(mod or {}))
-    strategy = JoPEQStrategy(inner or FedAvg(**minimum(7)), scheme, **options)
+    chosen = PayloadMod(scheme, **(mod or {}))
+    strategy = PayloadStrategy(inner or FedAvg(**minimum(7)), scheme, **options)
     return federation(flower, strategy, lambda _: chosen, nodes)
 
 
@@ -143,14 +143,14 @@ def test_metrics_are_measured(flower):
 )
 def test_bad_settings_are_errors_at_construction(given, words):
     with pytest.raises(ValueError, match=words):
-        JoPEQStrategy(FedAvg(), **given)
+        PayloadStrategy(FedAvg(), **given)
 
 
 def test_a_strategy_of_flowers_older_api_is_refused():
-    summed = jopeq.SecureSum(epsilon=4.0, clip=1.0, clients=5, threshold=4)
-    for make, scheme in ((JoPEQStrategy, SCHEME), (JoPEQSumStrategy, summed)):
+    summed = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=5, threshold=4)
+    for make in (partial(PayloadStrategy, scheme=SCHEME), partial(SumStrategy, scheme=summed)):
         with pytest.raises(TypeError, match="inner"):
-            make(LegacyFedAvg(), scheme)
+            make(LegacyFedAvg())
 
 
 # Bad clients
@@ -261,7 +261,7 @@ def test_a_node_counts_once_and_its_error_stays_on_one_line(flower):
     clients.round(3, start(), lambda n, r: r if n != 3 else Message(error, reply_to=r))
     (failure,) = strategy.reports[2].failed
     assert failure.reason.startswith("two\\nlines")
-    assert (len(failure.reason) < 250, failure.is_refusal, failure.code) == (
+    assert (len(failure.reason) < 450, failure.is_refusal, failure.code) == (
         True,
         False,
         "flower-0",
@@ -289,8 +289,8 @@ def test_one_update_cannot_set_the_model(flower, scheme):
 
 
 def test_a_round_without_a_usable_reply_fails_loudly_and_keeps_the_model(flower, caplog):
-    for mods, codes in ((None, set()), (lambda _: JoPEQMod(EXACT), {"settings"})):
-        clients = federation(flower, JoPEQStrategy(FedAvg(**minimum(7)), SCHEME), mods)
+    for mods, codes in ((None, set()), (lambda _: PayloadMod(EXACT), {"settings"})):
+        clients = federation(flower, PayloadStrategy(FedAvg(**minimum(7)), SCHEME), mods)
         with pytest.raises(RoundFailedError) as caught:
             clients.round(1, start())
         assert caught.value.arrays["steps"].numpy() == 4
@@ -362,9 +362,9 @@ def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monk
 
 def test_another_layout_costs_no_more_than_its_own_pass(flower, monkeypatch):
     """Arrays in another order, or left out: no client makes the server decode all models."""
-    strategy = JoPEQStrategy(MAKERS["FedAvg"](), EXACT)
+    strategy = PayloadStrategy(MAKERS["FedAvg"](), EXACT)
     mods = {3: ["b"], 4: ["w"]}
-    clients = federation(flower, strategy, lambda n: JoPEQMod(EXACT, frozen=mods.get(n, [])))
+    clients = federation(flower, strategy, lambda n: PayloadMod(EXACT, frozen=mods.get(n, [])))
 
     def swapped(node, reply):
         if node == 5:

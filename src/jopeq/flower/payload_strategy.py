@@ -1,38 +1,35 @@
-"""``JoPEQStrategy``: the server's side. Any Flower strategy aggregates the decoded payloads."""
+"""``PayloadStrategy``: the server's side of payloads, for any of Flower's strategies."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from io import BytesIO
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from logging import WARNING
 from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common.constant import SType
-from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedYogi,
-    Strategy,
-)
+from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
+from jopeq.analysis.learning import mean_error
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
-from jopeq.flower.arrays import RECORD, Model, Values, from_content, move, widen
-from jopeq.flower.screening import bad_metrics, drop_uneven_lists, too_far, weigh, weights_of
-from jopeq.flower.settings import Settings, offer
-from jopeq.flower.wrapper import RoundReport, Wrapper, prepare_kernels, with_types
+from jopeq.flower.arrays import Model, Values, from_content, move, widen
+from jopeq.flower.payload_mod import RECORD, check_scheme, offer
+from jopeq.flower.report import RoundReport
+from jopeq.flower.screening import (
+    averages,
+    bad_metrics,
+    drop_uneven_lists,
+    one_reply,
+    too_far,
+    weigh,
+    weights_of,
+)
+from jopeq.flower.wrapper import Wrapper, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes.aggregate import weighted_sum
 from jopeq.schemes.base import Scheme
@@ -41,14 +38,14 @@ from jopeq.schemes.opened import Opened
 _CLIENTS = 8  # whose updates move the clips of tensors
 
 
-class JoPEQStrategy(Wrapper):
+class PayloadStrategy(Wrapper):
     """Wraps FedAvg, FedAdam, FedProx, FedMedian or any other strategy.
 
     Clients learn the scheme with each train message. Where ``inner`` averages (FedAvg, FedAvgM,
     FedProx, FedAdam, FedAdagrad, FedYogi), the mean of all updates is added up in one pass, as
-    ``jopeq.aggregate`` does, and every reply that ``inner`` reads holds the mean model. Any other
-    ``inner`` reads every client's model (the server's arrays plus the update; integer arrays are
-    the server's), decoded once.
+    ``jopeq.aggregate`` does, and ``inner`` reads one reply with the mean model; its
+    ``train_metrics_aggr_fn`` still gets the replies of all. Any other ``inner`` reads every
+    client's model (the server's arrays plus the update; integer arrays are the server's).
 
     The strategy rejects a reply that is no payload of this scheme, or whose metrics do not fit,
     logs the node id, and goes on with the other replies; if none is left, it raises
@@ -84,7 +81,7 @@ class JoPEQStrategy(Wrapper):
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
     ) -> None:
-        super().__init__(inner, Settings(scheme=scheme).scheme)
+        super().__init__(inner, check_scheme(scheme))
         ratios = {"max_weight_ratio": max_weight_ratio, "max_norm_ratio": max_norm_ratio}
         for name, ratio in ratios.items():
             if not (isinstance(ratio, int | float) and ratio >= 1):
@@ -103,14 +100,19 @@ class JoPEQStrategy(Wrapper):
         """Names of the arrays whose updates clients send."""
         return list(model.floats)
 
+    def error_of(self, dimension: int, clients: int) -> tuple[str, Any]:
+        """Bits of an entry, and the error of a mean of so many clients."""
+        bits = f"{self._scheme.bits_per_entry:.3g} bits each"
+        return bits, mean_error(self._scheme, dimension, clients)
+
     # Training
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let ``inner`` choose the clients, then tell each the scheme of this round."""
-        available, number = self._available(grid, arrays), self._before + server_round
-        messages = list(self.inner.configure_train(number, arrays, config, available))
+        number = self._before + server_round
+        messages = list(self.inner.configure_train(number, arrays, config, self.available(grid)))
         self._arrays = arrays
         scheme = self._scheme
         self._models = {}
@@ -125,59 +127,52 @@ class JoPEQStrategy(Wrapper):
                 scales = scheme.codec.scaling.public(tuple(model.floats))
                 record["clips"] = [scale.unit for scale in scales]
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
-        prepare_kernels(entries * self._rounds)
-        self._rounds = 1  # announced
+        self.prepare(entries, arrays)
         self.reports.append(RoundReport(number, scheme.spec))
-        return self._count_bytes(messages)
+        return self.count_bytes(messages)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Open the replies, reject bad ones, and let ``inner`` aggregate the rest."""
-        received = list(replies)
-        report = self.reports[-1]
-        self.name_missing(self._models, received)
-        usable = self._usable(received)
-        errors = [reply for reply in received if reply.has_error()]
+        received, report = list(replies), self._rounds.report
+        self._rounds.note_missing(self._models, received)
+        errors = [reply for reply in received if not self._rounds.read(reply)]
+        opened = self._usable([reply for reply in received if not reply.has_error()])
+        usable = [one.reply for one in opened]
         refusals = [failure for failure in report.failed if failure.is_refusal]
         if not usable and (report.rejected or refusals):
             rejected = (f"node {node}: {reason}" for node, reason in report.rejected.items())
             listed = "; ".join((*map(str, report.failed), *rejected))
-            said = f"no reply of round {server_round} could be used: {listed}"
-            raise self._failure(said, self._arrays)
-        number = report.server_round
-        arrays, metrics = self.inner.aggregate_train(number, [*usable, *errors])
+            raise self._rounds.failure(f"no reply of round {server_round} could be used: {listed}")
+        if self._scheme.per == "layers":
+            self._move_clips(opened)
+        drop_uneven_lists(usable, self.inner)
+        weigh(usable, self.inner, weights_of(usable, self.inner, self._max_weight_ratio))
+        with one_reply(self.inner, usable, is_mean=self._is_mean) as given:
+            arrays, metrics = self.inner.aggregate_train(report.server_round, [*given, *errors])
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())
-        arrays = None if arrays is None else with_types(arrays, self._arrays)
-        return self._keep(arrays, metrics, server_round)
+        return self.keep(with_types(arrays, self._arrays), metrics, server_round)
 
-    def _usable(self, replies: list[Message]) -> list[Message]:
-        """The accepted replies, each with a model in place of its payload."""
+    def _usable(self, replies: list[Message]) -> list[_Opened]:
+        """The accepted replies, each with a model instead of its payload."""
         opened = self._open_replies(replies)
         for index, reason in bad_metrics([one.reply for one in opened], self.inner).items():
             self._reject(opened[index].node, reason)
         opened = self._accept(opened)
         averaged = self._average(opened)
-        accepted = self._decode_replies(self._accept(opened)) if averaged is None else averaged
-        if self._scheme.per == "layers":
-            self._move_clips(accepted)
-        result = [one.reply for one in accepted]
-        drop_uneven_lists(result, self.inner)
-        weigh(result, self.inner, weights_of(result, self.inner, self._max_weight_ratio))
-        return result
+        self._is_mean = averaged is not None
+        return self._decode_replies(self._accept(opened)) if averaged is None else averaged
 
     def _open_replies(self, replies: list[Message]) -> list[_Opened]:
         """The replies whose payloads fit the model, as far as their headers tell."""
         result: list[_Opened] = []
         seen: set[int] = set()
         for reply in replies:
-            if reply.has_error():
-                self.name_failed(reply)
-                continue
             node = reply.metadata.src_node_id
             if node in seen:
-                log(WARNING, "JoPEQStrategy: left out a second reply of node %d", node)
+                self._rounds.warn("left out a second reply of node %d", node)
                 continue
             seen.add(node)
             try:
@@ -195,7 +190,7 @@ class JoPEQStrategy(Wrapper):
         return result
 
     def _accept(self, opened: list[_Opened]) -> list[_Opened]:
-        rejected = self.reports[-1].rejected
+        rejected = self._rounds.report.rejected
         return [one for one in opened if one.node not in rejected]
 
     def _average(self, opened: list[_Opened]) -> list[_Opened] | None:
@@ -222,12 +217,8 @@ class JoPEQStrategy(Wrapper):
             floats = move_floats(opened[0].model, mean.update)
         except PayloadError:  # some client's entries are too large for the model: find out whose
             return None
-        # the last of them: until it comes, the inner strategy adds up single zeros
-        shares = mean.shares
-        carrier = max(range(len(shares)), key=lambda index: (shares[index], index))
-        for index, one in enumerate(opened):
-            times = 1.0 / shares[carrier] if index == carrier else 0.0
-            arrays = {name: mean_array(value, times) for name, value in floats.items()}
+        arrays = {name: Array(value) for name, value in floats.items()}
+        for one in opened:
             one.reply.content = one.with_arrays(arrays)
         return opened
 
@@ -245,7 +236,7 @@ class JoPEQStrategy(Wrapper):
             except PayloadError as error:
                 self._reject(one.node, str(error))
                 continue
-            arrays = {name: DecodedArray(value.copy, value) for name, value in floats.items()}
+            arrays = {name: Array(value) for name, value in floats.items()}
             one.reply.content = one.with_arrays(arrays)
             norms.append(norm)
         accepted = self._accept(opened)
@@ -262,7 +253,7 @@ class JoPEQStrategy(Wrapper):
 
     def _count(self, node: int, size: int, opened: Opened) -> None:
         """Count bytes and ε of a well-formed payload, whether or not the round can use it."""
-        report = self.reports[-1]
+        report = self._rounds.report
         sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
         entries = sum(sizes.values())
         cost = self._scheme.cost(sizes)
@@ -272,8 +263,8 @@ class JoPEQStrategy(Wrapper):
         report.epsilon[node] = spent.epsilon_at(self._delta)[0]
 
     def _reject(self, node: int, reason: str) -> None:
-        log(WARNING, "JoPEQStrategy: rejected the reply of node %d: %s", node, reason)
-        report = self.reports[-1]
+        self._rounds.warn("rejected the reply of node %d: %s", node, reason)
+        report = self._rounds.report
         report.rejected[node] = reason
         report.bytes_up.pop(node, None)
         report.entries.pop(node, None)
@@ -305,7 +296,7 @@ class _Opened(NamedTuple):
     reply: Message
     opened: Opened
     model: Model
-    others: dict[str, Any]  # its records beside the payload
+    others: dict[str, Any]  # its other records
 
     @property
     def node(self) -> int:
@@ -355,31 +346,8 @@ def move_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values]
     return result
 
 
-class DecodedArray(Array):
-    """An array whose values are made when ``numpy`` or ``data`` is read."""
-
-    def __init__(self, read: Callable[[], Values], example: Values) -> None:
-        self.__dict__["_read"] = read
-        self.dtype, self.shape, self.stype = str(example.dtype), example.shape, SType.NUMPY
-
-    def numpy(self) -> Values:
-        value: Values = np.asarray(self.__dict__["_read"]())
-        return value
-
-    @property
-    def data(self) -> bytes:
-        """The array as Flower serializes arrays."""
-        buffer = BytesIO()
-        np.save(buffer, self.numpy(), allow_pickle=False)
-        return buffer.getvalue()
-
-    @data.setter
-    def data(self, value: Any) -> None:
-        raise AttributeError("the data of a decoded array come from its payload")
-
-
 def _others(content: RecordDict, model: Model) -> dict[str, Any]:
-    """The records of a reply beside its arrays and our own record."""
+    """The records of a reply except its arrays and our own record."""
     ours = {RECORD, *content.array_records}
     others = {key: record for key, record in content.items() if key not in ours}
     for key, _ in model.places.values():
@@ -389,22 +357,6 @@ def _others(content: RecordDict, model: Model) -> dict[str, Any]:
 
 
 # The mean of a round, for strategies that average: added up without decoding any update whole
-
-_MEANS = [kind.aggregate_train for kind in (FedAvg, FedAvgM, FedAdagrad, FedAdam, FedYogi)]
-_TRANSPARENT = (
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyClientSideAdaptiveClipping,
-)
-
-
-def averages(inner: Any) -> bool:
-    """Whether a strategy reads the clients' arrays for their weighted mean alone.
-
-    Only Flower's own code is known to: a strategy that replaces ``aggregate_train`` is not.
-    """
-    while type(inner) in _TRANSPARENT:
-        inner = inner.strategy
-    return getattr(inner.aggregate_train, "__func__", None) in _MEANS
 
 
 class Mean(NamedTuple):
@@ -441,19 +393,3 @@ def mean_of(opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme) 
             piece = flat[end - size : end].reshape(shape)
             found.update[name] = found.update[name] + piece if name in found.update else piece
     return found
-
-
-def mean_array(mean: Values, times: float) -> DecodedArray:
-    """An array of the mean model, for a strategy that averages the clients' arrays.
-
-    Its first reading, which is the averaging, gives ``times`` the mean in one client's reply and a
-    single 0 in the others': they average to the mean, without a pass over memory for each client.
-    """
-    mean.flags.writeable = False  # all replies share it
-    wide = np.result_type(mean.dtype, np.float32)
-
-    def share() -> Values:
-        return np.multiply(mean, times, dtype=wide) if times else np.zeros((), wide)
-
-    readings = iter((share,))
-    return DecodedArray(lambda: next(readings, mean.view)(), mean)

@@ -10,9 +10,9 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 import jopeq
-from jopeq.flower import JoPEQMod, JoPEQStrategy, RoundFailedError
-from jopeq.flower.wrapper import array_bytes
-from tests.flower.test_strategy import (
+from jopeq.flower import PayloadMod, PayloadStrategy, RoundFailedError
+from jopeq.flower.arrays import array_bytes
+from tests.flower.test_payload_strategy import (
     EXACT,
     MAKERS,
     NODES,
@@ -32,11 +32,11 @@ def paid(flower, budgets):
     """Two clients are needed; each can pay for so many rounds."""
     cost = 603 * SCHEME.guarantee.epsilon
     mods = {
-        node: JoPEQMod(SCHEME, budget=rounds * cost, ledger=flower.ledger(rounds * cost))
+        node: PayloadMod(SCHEME, budget=rounds * cost, ledger=flower.ledger(rounds * cost))
         for node, rounds in budgets.items()
     }
     return federation(
-        flower, JoPEQStrategy(FedAvg(**minimum(2)), SCHEME), mods.__getitem__, budgets
+        flower, PayloadStrategy(FedAvg(**minimum(2)), SCHEME), mods.__getitem__, budgets
     )
 
 
@@ -103,10 +103,10 @@ def test_a_resumed_run_goes_on_as_if_nothing_had_happened(flower, name):
 
 
 def test_a_state_of_other_settings_is_refused():
-    saved, same = (JoPEQStrategy(FedAvg(), SCHEME) for _ in range(2))
+    saved, same = (PayloadStrategy(FedAvg(), SCHEME) for _ in range(2))
     state = saved.state_dict()
     for other, changed, words in (
-        (JoPEQStrategy(FedAvg(), EXACT), {}, "scheme"),
+        (PayloadStrategy(FedAvg(), EXACT), {}, "scheme"),
         (same, {"inner": state["inner"] * 2}, "strategies inside"),
         (same, {"inner": [{"aggregate_train": print}]}, "strategies inside"),
         (same, {"format": 0}, "format"),
@@ -139,11 +139,11 @@ def test_a_run_begins_with_a_verdict(flower, caplog, epsilon, is_hopeless):
 
 def test_every_node_that_is_left_out_is_named_once_with_the_reason(flower, caplog):
     clients = coded(flower, SCHEME)
-    clients.apps[2] = flower.trainer(train(2), [JoPEQMod(EXACT)])  # another scheme
+    clients.apps[2] = flower.trainer(train(2), [PayloadMod(EXACT)])  # another scheme
     clients.apps[4] = flower.trainer(train(4), [])  # no mod
     clients.round(1, start(), lambda node, reply: None if node == 6 else reply)
     said = warnings(caplog)
-    for node, reason in ((2, "[settings]"), (4, "JoPEQMod"), (6, "did not answer")):
+    for node, reason in ((2, "[settings]"), (4, "PayloadMod"), (6, "did not answer")):
         (mine,) = [text for text in said if f"node {node}" in text]
         assert reason in mine
     assert clients.strategy.reports[0].missing == [6]
@@ -176,8 +176,8 @@ def test_every_tensor_gets_a_clip_that_follows_it_also_after_a_restart(flower):
         rng = np.random.default_rng(5)
         return value + rng.normal(0, size[name], value.shape).astype(value.dtype)
 
-    strategy, again = (JoPEQStrategy(FedAvg(**minimum(7)), scheme) for _ in range(2))
-    trainer = flower.trainer(change, [JoPEQMod(scheme)])
+    strategy, again = (PayloadStrategy(FedAvg(**minimum(7)), scheme) for _ in range(2))
+    trainer = flower.trainer(change, [PayloadMod(scheme)])
     clients = flower.Federation(strategy, dict.fromkeys(NODES, trainer))
     arrays = record(**{name: np.zeros(2000, np.float32) for name in size})
     for number in range(1, 9):

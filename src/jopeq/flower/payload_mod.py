@@ -1,0 +1,270 @@
+"""``PayloadMod``: an app's update becomes a payload before it leaves the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from logging import ERROR, INFO, WARNING
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.logger import log
+
+from jopeq.entries.layer_clips import check_clip
+from jopeq.errors import JoPEQError
+from jopeq.flower.arrays import (
+    Model,
+    Values,
+    frozen_names,
+    sent_names,
+    to_record,
+    update_between,
+    warn_unused,
+    whole_update,
+)
+from jopeq.flower.budget import Budget, budget_of
+from jopeq.flower.client import App, Mod, is_train, other_reply
+from jopeq.flower.node import Metrics, read_metrics
+from jopeq.flower.refusals import RefusedError, refusing
+from jopeq.ledger import check_clip_is_public
+from jopeq.schemes.base import Scheme
+from jopeq.schemes.codec import Counts
+from jopeq.wire.entries import Entries
+
+RECORD = "jopeq"
+"""Key of the config record in which the server names its scheme."""
+
+PROTOCOL = 3
+SECAGG = "secaggplus_configs"  # the record that Flower's SecAgg+ adds to its messages
+
+_MOST_CLIPPED = 0.5  # of the samples: what is left of the update is mostly signs
+
+
+def check_scheme(scheme: Any) -> Scheme:
+    """The scheme; ``ValueError`` for what makes no payloads."""
+    if not isinstance(scheme, Scheme):
+        raise ValueError(
+            f"scheme must be made by jopeq.scheme(...), got {scheme!r}: a ClientSum goes with "
+            "SumMod and SumStrategy"
+        )
+    return scheme
+
+
+def offer(scheme: Scheme) -> ConfigRecord:
+    """The server's settings of one round."""
+    return ConfigRecord({"protocol": PROTOCOL, "scheme": scheme.spec})
+
+
+class PayloadMod(Mod):
+    """Encodes the update of every train message.
+
+    The mod forms the update, trained minus received, from all float arrays of all array records.
+    Integer and boolean arrays are not sent: the server keeps its own. Running statistics of
+    normalisation layers are sent in coordinates of their own (``jopeq.state_update``). Put the mod
+    first, before mods that change arrays: the first mod is the last to see the reply.
+
+    The client's log has the bytes and the clipped share of every reply.
+
+    With a scheme that names an ε, the server may choose any model and still learns nothing from the
+    reply but the noised payload:
+
+    - Refusals come before the app trains: settings that differ from the server's, a spent budget, a
+      model that cannot be read. The server reads a code and one fixed sentence for each kind of
+      refusal (``jopeq.flower.refusals``); the client's log has the details. The cost follows from
+      the model's shapes and is in the ledger's file before the app trains.
+    - After training, every reply holds the same arrays. An array that the app leaves out, or
+      returns in another shape or kind, counts as unchanged; NaN counts as 0. If the app raises,
+      exits, or answers with an error or without arrays, the update is 0. Only the client's log
+      tells.
+    - Metrics that ``metrics`` does not name, and all configs, stay on the client, also in replies
+      to other messages (evaluate, query), which lose their arrays and the text of errors too.
+      ``get_parameters`` of Flower's older clients is refused.
+
+    With ``none``, ``sdq`` and ``dq`` nothing is private: metrics, configs and errors of the app
+    pass, and an update that cannot be encoded becomes an error reply.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        From ``jopeq.scheme``, given here: the run's configuration comes from whoever starts the
+        run, and must not choose ε.
+    budget : Optional[float] (default: None)
+        Largest ε of this client, all rounds together; beyond it, error replies.
+        ``jopeq-budget`` of the node's configuration replaces it, with δ and file. A budget needs a
+        scheme with a clip.
+    delta : float (default: 0.0)
+        The δ at which the budget is stated; ``jopeq-budget-delta`` replaces it.
+    ledger : Optional[path] (default: None)
+        The ledger's file, made once by ``jopeq ledger init``; ``jopeq-ledger`` replaces it. Without
+        both, a file in Flower's home of the node, made on first use.
+    frozen : Iterable[str] or "auto" (default: ())
+        Patterns of array names that are never sent. "auto" sends what ``model`` trains
+        (``requires_grad``).
+    model : Optional[Module or callable] (default: None)
+        For "auto": the app's PyTorch module, or what makes it.
+    metrics : Iterable[str] or Mapping[str, float] (default: ())
+        Metrics that a private scheme sends in the clear, single numbers that no ε covers. A mapping
+        (``{"num-examples": 600}``) declares constants, which are sent whatever the app returns. A
+        list of names sends the app's values, which can show that training failed.
+        ``jopeq-metrics`` of the node's configuration replaces it.
+    """
+
+    def __init__(
+        self,
+        scheme: Scheme,
+        *,
+        budget: float | None = None,
+        delta: float = 0.0,
+        ledger: str | os.PathLike[str] | None = None,
+        frozen: Iterable[str] = (),
+        model: Any = None,
+        metrics: Iterable[str] | Mapping[str, float] = (),
+    ) -> None:
+        if isinstance(metrics, str):
+            raise ValueError(f"metrics must be a list of names, got {metrics!r}: use [{metrics!r}]")
+        if budget is None and (delta != 0.0 or ledger is not None):
+            raise ValueError("delta and ledger belong to a budget: give it too")
+        self._scheme, self._frozen = check_scheme(scheme), frozen_names(frozen, model)
+        self._metrics, self._budget = read_metrics(metrics), None
+        if budget is not None:
+            self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
+            check_clip_is_public(scheme)
+
+    def answer(self, app: App, node: Mapping[str, Any]) -> Message:
+        """Agree, charge, let the app train, encode."""
+        with refusing("budget"):
+            budget = budget_of(node, app.context.node_config, self._budget)
+        with refusing("settings"):
+            if budget is not None:
+                check_clip_is_public(self._scheme)
+        offered = app.msg.content.config_records.get(RECORD)
+        if offered is not None:  # Flower's own mods want the app's config record alone
+            del app.msg.content[RECORD]
+        if SECAGG in app.msg.content.config_records:
+            raise RefusedError("secagg")
+        allowed: Metrics = node.get("metrics", self._metrics)
+        if not is_train(app.msg):
+            if not self._scheme.is_private:
+                return app.call_next(app.msg, app.context)
+            return other_reply(app, allowed)
+        task = self._prepare(app, offered)
+        if budget is not None:
+            with refusing("budget"), budget.opened(app.context.state) as found:
+                found.ledger.charge(task.scheme, task.sizes)
+                found.keep()
+        if self._scheme.is_private:
+            return _private_reply(app, task, allowed)
+        return _public_reply(app, task)
+
+    def _prepare(self, app: App, offered: ConfigRecord | None) -> _Coding:
+        """All that encoding the reply will need, checked before anything is paid for."""
+        with refusing("settings"):
+            scheme = _agree(self._scheme, offered)
+        with refusing("model"):
+            model = Model(app.msg.content)
+            warn_unused(model, self._frozen)
+            if scheme.per == "layers" and offered is not None and "clips" in offered:
+                scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
+            task = _Coding(model, scheme, sent_names(model, self._frozen))
+            if scheme.is_private:  # names, types and shapes tell whether it can be encoded
+                Entries.of_state({name: model.floats[name] for name in task.names})
+        entries = sum(task.sizes.values())
+        if entries > getattr(scheme, "max_entries", entries):
+            raise RefusedError("too-many-entries")
+        return task
+
+
+def _agree(scheme: Scheme, offered: ConfigRecord | None) -> Scheme:
+    """The scheme of this round, if both ends have the same.
+
+    Without an offer (a server that does not know jopeq) a fixed scheme is used all the same: its
+    payload makes such a server stop, where a refusal would let it train on without this client.
+    """
+    if offered is None:
+        return scheme
+    if offered.get("protocol") != PROTOCOL:
+        raise ValueError(
+            f"the server speaks protocol {offered.get('protocol')!r} and this client {PROTOCOL}: "
+            "use the same jopeq version on both ends"
+        )
+    if offered.get("scheme") != scheme.spec:
+        raise ValueError(
+            f"the server uses scheme {offered.get('scheme')!s} and this client {scheme.spec}; "
+            "nothing was sent"
+        )
+    return scheme
+
+
+def _clips(offered: object, names: list[str]) -> dict[str, float]:
+    """The server's clips of this round, one for each array that is sent."""
+    clips = offered if isinstance(offered, list) else []
+    if len(clips) != len(names) or not all(isinstance(clip, float) for clip in clips):
+        raise JoPEQError(f"the server sent {len(clips)} clips for {len(names)} arrays")
+    for clip in clips:
+        check_clip(float(clip))
+    return dict(zip(names, map(float, clips), strict=True))
+
+
+@dataclass(frozen=True)
+class _Coding:
+    """One train message: the server's model, and how to encode what training adds to it."""
+
+    model: Model
+    scheme: Scheme
+    names: list[str]  # the arrays that may be sent
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {name: self.model.floats[name].size for name in self.names}
+
+    def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
+        """Put the payload into the reply."""
+        payload, counted = self.scheme.encode(update, counts=True)
+        content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
+        _describe(self.scheme, counted)
+
+
+def _describe(scheme: Scheme, counted: Counts) -> None:
+    """Log what coding did to this update. Nothing of it leaves the client."""
+    is_overload = scheme.is_whole or not scheme.is_private
+    lost = counted.overloaded if is_overload else counted.clipped
+    share = lost / max(counted.samples, 1)
+    told = "PayloadMod: sent %d bytes (%.2f bits an entry), %.1f%% of the update clipped"
+    log(INFO, told, counted.payload_bytes, counted.bits_per_entry, 100.0 * share)
+    if share > _MOST_CLIPPED and scheme.clip is not None:
+        remedy = "PayloadMod: the clip %g cuts most of this update: raise it, or use clip='layers'"
+        log(WARNING, remedy, scheme.clip)
+
+
+def _private_reply(app: App, task: _Coding, allowed: Metrics) -> Message:
+    """After training nothing may tell about the data but the noised payload."""
+    returned = app.call()
+    content = app.metrics(returned, allowed)
+    for found in (returned, RecordDict()):  # the second stands for an update of 0
+        try:
+            task.encode(whole_update(task.model, found, task.names), content)
+            return Message(content, reply_to=app.msg)
+        except BaseException:
+            log(ERROR, "PayloadMod: the update could not be encoded", exc_info=True)
+    raise RefusedError("encoding")
+
+
+def _public_reply(app: App, task: _Coding) -> Message:
+    """The app's reply with all its records, and the payload instead of the arrays."""
+    reply = app.call_next(app.msg, app.context)
+    if reply.has_error():
+        return reply
+    arrays = reply.content.array_records
+    content = RecordDict({key: one for key, one in reply.content.items() if key not in arrays})
+    try:
+        if RECORD in content:
+            raise ValueError(f"the reply's record {RECORD!r} is reserved: rename it")
+        changes = update_between(task.model, reply.content)
+        sent = {name: value for name, value in changes.items() if name in task.names}
+        task.encode(sent, content)
+    except (JoPEQError, ValueError, TypeError) as error:
+        # the scheme has no ε, so the server may read why
+        raise RefusedError("encoding", str(error)) from error
+    reply.content = content
+    return reply

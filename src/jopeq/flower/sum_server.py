@@ -1,0 +1,320 @@
+"""``SumServer``: who is there, the exchange of messages, one sum, its report."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from logging import INFO
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.common.logger import log
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from jopeq.circle import Attempt, CircleServer, fingerprint
+from jopeq.circle.circle import Kind, kind_of
+from jopeq.errors import ProtocolError, TooFewClientsError
+from jopeq.flower.arrays import array_bytes
+from jopeq.flower.node import read_trusted
+from jopeq.flower.refusals import Failure
+from jopeq.flower.report import SPENT, RoundReport, Rounds
+from jopeq.flower.tasks import RECORD, Task, digest_content
+from jopeq.random.streams import fresh_seed
+from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.record_plan import epsilon_left
+from jopeq.sums.shares import centre, is_uniform
+
+_POLL, _WAIT = 0.2, 3.0  # seconds between two looks: for replies, for nodes
+_FIRST_DEADLINE, _LEAST_DEADLINE, _SLOWEST = 600.0, 30.0, 3.0
+_LASTING = ("settings", "limits", "model", "budget")
+
+
+class SumServer(Rounds):
+    """Asks clients for the sums of one task.
+
+    ``reports`` has a ``RoundReport`` for each round. ``history`` is what a ``RoundFailedError``
+    carries with them.
+
+    Parameters
+    ----------
+    task : Task
+        What is summed; the same as the clients'.
+    name : str
+        Of whom the log speaks.
+    trusted, unsigned, min_available_nodes, deadline
+        As for ``RecordStrategy``.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        name: str,
+        trusted: str | os.PathLike[str] | None,
+        unsigned: bool,
+        min_available_nodes: int | None,
+        deadline: float | None,
+    ) -> None:
+        super().__init__(name, _LASTING)
+        scheme = task.scheme
+        if unsigned == (trusted is not None):
+            raise ValueError(
+                f"trusted must name the file of all hospitals' public keys, got {trusted!r}: or "
+                "unsigned=True for a simulation without keys"
+            )
+        least = scheme.threshold if min_available_nodes is None else min_available_nodes
+        if not scheme.threshold <= least <= scheme.clients:
+            raise ValueError(
+                f"min_available_nodes must be from threshold={scheme.threshold} to "
+                f"clients={scheme.clients}, got {least}"
+            )
+        if deadline is not None and not 0.0 < deadline < math.inf:
+            raise ValueError(f"deadline must be a number of seconds above 0, got {deadline!r}")
+        self.task, self._least, self._deadline = task, least, deadline
+        self._terms, self._file = task.terms(unsigned=unsigned), trusted
+        self._trusted = read_trusted(trusted)
+        self.server = self._new_server()
+        self.row: dict[str, float] = {}
+        """The last round in numbers."""
+        self.beside: list[SumServer] = []
+        """Sums of the same run, whose shares ε counts too."""
+        self.keep: Callable[[], object] = lambda: None
+        """Called when shares were counted, before their messages leave: a server that is killed
+        meanwhile must remember them."""
+        self._shares: Counter[str] = Counter()  # charged to each client
+        self._covers: dict[int, int] = {}  # rounds that each node's ledger pays for
+        self._slowest = 0.0
+
+    def _new_server(self) -> CircleServer:
+        return CircleServer(self._terms, trusted=self._trusted, is_plausible=is_plausible)
+
+    def describe(self) -> str:
+        """Whom the sums are safe from."""
+        if self._file is not None:
+            return f"fingerprint of the trusted hospitals: {fingerprint(self._trusted)}"
+        left = epsilon_left(self.task.mechanism, self.task.dimension, 1)
+        return f"unsigned: ε = {left:.3g} against a server that invents clients"
+
+    def sum(self, grid: Grid, content: RecordDict, *, number: int, timeout: float) -> NDArray[Any]:
+        """Exchange messages until the sum is there, and decode it.
+
+        ``content`` comes with every message that makes clients compute.
+        """
+        hashed = digest_content(content, self.task.kind)
+        began, tries = time.monotonic(), 0
+        self.reports.append(RoundReport(number, self.task.scheme.spec))
+        while True:
+            nodes, charged = self._nodes(grid, began + timeout), self._shares.total()
+            try:
+                messages = self.server.start(nodes, round_number=number, content=hashed)
+                while messages:
+                    messages = self.server.step(self._exchange(grid, messages, content))
+                break
+            except TooFewClientsError as error:  # nothing was opened: wait for clients
+                self.warn("round %d: %s", number, error)
+                tries += self._shares.total() > charged
+                if tries >= self._terms.attempts or time.monotonic() > began + timeout:
+                    self.able(grid, self._least)  # which knows why
+                    raise self.failure(f"round {number}: {error}") from error
+                time.sleep(_WAIT)
+            except ProtocolError as error:
+                raise self.failure(
+                    f"round {number}: {error}; look for clients that vanish or send garbage, or "
+                    "raise largest_mean of the scheme (rounds of a survey)"
+                ) from error
+            finally:
+                self.report.rejected |= self.server.refused
+        self._finish(time.monotonic() - began)
+        return self._decode()
+
+    def _nodes(self, grid: Grid, until: float) -> list[int]:
+        """The nodes to ask, once there are enough of them.
+
+        Clients of a ``ClientSum`` are drawn at random out of all that are there. Hospitals of the
+        last cohort come first: they have sent their keys.
+        """
+        told, most = 0.0, self.task.scheme.clients
+        while True:
+            self._follow_list()
+            able = self.able(grid, self._least)
+            if len(able) >= self._least:
+                if isinstance(self.task.scheme, ClientSum):
+                    return sorted(able, key=lambda _: fresh_seed())[:most]
+                return sorted(able, key=lambda n: n not in self.server.cohort)[:most]
+            if time.monotonic() > until:
+                raise self.failure(f"{len(able)} nodes came and {self._least} are needed")
+            if time.monotonic() - told > 10.0:
+                told = time.monotonic()
+                log(INFO, "%s: %d of %d nodes are there", self.name, len(able), self._least)
+            time.sleep(_WAIT if told else 0.0)
+
+    def _follow_list(self) -> None:
+        """Take the list of trusted hospitals as its file has it now: hospitals come and go."""
+        found = read_trusted(self._file)
+        if found != self._trusted:
+            told = "the list of trusted hospitals has changed: %d new, %d gone, fingerprint now %s"
+            new, gone = len(found - self._trusted), len(self._trusted - found)
+            self.warn(told, new, gone, fingerprint(found))
+            before, self._trusted = self.server, found
+            self.server = self._new_server()
+            self.server.load_state_dict(before.state_dict())
+
+    def _exchange(
+        self, grid: Grid, sent: dict[int, bytes], content: RecordDict
+    ) -> list[tuple[int, bytes]]:
+        """Send each message, and collect the answers that come in time."""
+        began, limit, report = time.monotonic(), self._limit(), self.report
+        self._count_shares(sent)
+        messages = [self._message(node, data, content, limit) for node, data in sent.items()]
+        for message in messages:
+            node = message.metadata.dst_node_id
+            down = array_bytes(message.content) + len(sent[node])
+            report.bytes_down[node] = report.bytes_down.get(node, 0) + down
+        waiting = dict(zip(grid.push_messages(messages), sent, strict=True))
+        found = list[tuple[int, bytes]]()
+        while waiting:
+            for reply in grid.pull_messages(list(waiting)):
+                node = waiting.pop(reply.metadata.reply_to_message_id)
+                if self.read(reply, node):
+                    found.append((node, self._read_record(node, reply)))
+            if not waiting or time.monotonic() - began > limit:
+                break
+            time.sleep(_POLL)
+        for node in waiting.values():
+            report.missing.append(node)
+            self.warn(
+                "round %d: node %d did not answer in %.0f s", report.server_round, node, limit
+            )
+        if not waiting and len(found) == len(sent):
+            self._slowest = max(self._slowest, time.monotonic() - began)
+        return found
+
+    def _limit(self) -> float:
+        if self._deadline is not None:
+            return self._deadline
+        if not self._slowest:
+            return _FIRST_DEADLINE
+        return max(_LEAST_DEADLINE, _SLOWEST * self._slowest)
+
+    def _message(self, node: int, data: bytes, content: RecordDict, limit: float) -> Message:
+        is_trained = self.server.is_training and kind_of(data) != Kind.ASK
+        own = RecordDict(dict(content) if is_trained else {})
+        own[RECORD] = record = ConfigRecord({"message": data, **self.task.offer})
+        if not is_trained:  # lists that differ are told before anybody has paid
+            record["trusted"] = b"".join(sorted(self._trusted))
+        return Message(own, dst_node_id=node, message_type=self.task.kind, ttl=limit)
+
+    def _read_record(self, node: int, reply: Message) -> bytes:
+        """The circle's bytes of a reply; what the node says of its ledger is remembered."""
+        record = reply.content.config_records.get(RECORD, ConfigRecord())
+        data, covers = record.get("message", b""), record.get("covers")
+        if isinstance(covers, int):
+            planned = self.task.mechanism.rounds
+            if node not in self._covers and covers < planned:
+                self.warn("node %d: its ledger covers %d of %d rounds", node, covers, planned)
+            self._covers[node] = covers
+            if covers < 1:
+                told = "its ledger covers no more rounds"
+                self.refusing[node] = Failure(node, "SumMod", SPENT, told)
+        data = data if isinstance(data, bytes) else b""
+        up = self.report.bytes_up
+        up[node] = up.get(node, 0) + len(data)
+        return data
+
+    def _count_shares(self, sent: Mapping[int, bytes]) -> None:
+        """What this exchange will cost those who answer it."""
+        attempt, before = self.server.attempt, self._shares.total()
+        if self._terms.dropouts == "recover":
+            self._shares.update(map(str, sent) if self.server.is_training else ())
+        elif attempt is not None and Kind.ATTEMPT in map(kind_of, sent.values()):
+            self._shares.update(entry.identity.hex() for entry in attempt.entries)
+        if self._shares.total() > before:
+            for one in self.beside:  # whose nodes' ledgers may be used up by these shares
+                one.ask_again(sent)
+            self.keep()
+
+    def ask_again(self, nodes: Mapping[int, bytes]) -> None:
+        """Another sum of the run charges these nodes: ask those with little left before a share."""
+        for node in nodes:
+            if node in self._covers:
+                self._covers[node] -= 1
+        self.server.forget(n for n in nodes if self._covers.get(n, 1) < 1)
+
+    def _finish(self, seconds: float) -> None:
+        """Keep in the report what came of the round, and log its line."""
+        server, report, scheme = self.server, self.report, self.task.scheme
+        attempt = 0 if server.attempt is None else server.attempt.attempt
+        report.entries = dict.fromkeys(server.cohort, self.task.dimension)
+        report.epsilon = dict.fromkeys(server.cohort, self.epsilon)
+        report.bytes_up = {node: report.bytes_up.get(node, 0) for node in server.cohort}
+        up = sum(report.bytes_up.values())
+        self.row = {
+            "round": report.server_round,
+            "attempt": attempt,
+            "hospitals": len(server.cohort),
+            "bytes": up,
+            "seconds": round(seconds, 3),
+            "epsilon": self.epsilon,
+        }
+        log(
+            INFO,
+            "%s: round %d, attempt %d: %d clients, %s bytes up, %.1f s, ε = %.4g of %g spent for a "
+            "%s",
+            *(self.name, report.server_round, attempt, len(server.cohort), f"{up:,}", seconds),
+            *(self.epsilon, scheme.epsilon, scheme.guarantee.unit),
+        )
+
+    def _decode(self) -> NDArray[Any]:
+        server = self.server
+        if server.total is None or server.attempt is None:
+            raise ProtocolError("no sum is open")
+        return self.task.scheme.decode(
+            server.total,
+            seed=server.attempt.seed,
+            dimension=self.task.dimension,
+            clients=len(server.cohort),
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """ε spent so far in this run, at the client that sent most shares."""
+        spent = [one.spent for one in (self, *self.beside)]
+        return epsilon_of(spent, self.task.scheme.delta, self.task.scheme.epsilon)
+
+    @property
+    def shares(self) -> int:
+        """Charged to the client that sent most."""
+        return min(max(self._shares.values(), default=0), self.task.scheme.rounds)
+
+    @property
+    def spent(self) -> RecordRounds:
+        """These shares, as the accountant composes them."""
+        return self.task.scheme.spend(self.task.dimension, self.shares)
+
+    # To disk and back
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a later run needs, in plain values."""
+        return {
+            **super().state_dict(),
+            "server": self.server.state_dict(),
+            "shares": dict(self._shares),
+            "slowest": self._slowest,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state_dict``; the list of trusted hospitals may have changed since."""
+        super().load_state_dict(state)
+        self.server.load_state_dict(state["server"])
+        self._shares, self._slowest = Counter(state["shares"]), state["slowest"]
+
+
+def is_plausible(total: Any, attempt: Attempt) -> bool:
+    """Whether a total can be a Gaussian's: one bad share makes it uniform, which masks are."""
+    bits, length = attempt.plan.bits, attempt.plan.length
+    return not is_uniform(centre(total, bits, length, length), bits)

@@ -1,0 +1,220 @@
+"""Tasks: what a circle of clients sums, in words that both ends compare.
+
+A message of a circle is Flower's message of the task's kind, with the record ``RECORD``: the
+circle's bytes, the task's words, and on the way up how many rounds the client's ledger covers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from logging import ERROR
+from typing import Any, NamedTuple
+
+from flwr.app import ArrayRecord, Message, MessageType, RecordDict
+from flwr.common.logger import log
+
+from jopeq.circle import CircleTerms, Plan, digest
+from jopeq.errors import ProtocolError
+from jopeq.statistics import Survey
+from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_sum import RecordSum
+
+RECORD = "jopeq-sum"
+"""Key of the config record that carries a message of the circle either way."""
+
+LARGEST_LOSS = "largest-loss"
+"""Key in the configuration of an evaluation: what a record's loss is cut at."""
+
+_MOVED = 2.0**-20  # the least that a server may assume of an app it chose
+
+Sum = RecordSum | ClientSum
+
+
+def _as_it_is(content: RecordDict) -> Callable[[Any], Any]:
+    return lambda found: found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One sum that is taken again and again: of updates, of clipped gradients, of a survey's rows.
+
+    Parameters
+    ----------
+    scheme : RecordSum or ClientSum
+        What is charged, and what shares are made by.
+    dimension : int
+        Entries of a total.
+    run : str
+        The name that both ends give the run.
+    kind : str
+        Flower's type of the messages.
+    spec : str
+        The terms in words that are compared, by default the scheme's.
+    label : str
+        The run's name in ledger and audit file, by default ``run``.
+    needs : tuple[str, ...]
+        Keys that the node's configuration must have, because the server chose the terms.
+    asked : tuple[tuple[str, str], ...]
+        Columns that are read, and how: ``jopeq-columns`` must list them.
+    attempts : int
+        At one round, each with a charge of its own.
+    prepare : callable
+        Of the client: ``prepare(content)`` refuses a message that cannot be used, before anything
+        is charged, and returns what makes the ``ClippedTotal`` of what the app found: of what it
+        handed over, else of the content of its reply.
+    """
+
+    scheme: Sum
+    dimension: int
+    run: str
+    kind: str = MessageType.TRAIN
+    spec: str = ""
+    label: str = ""
+    needs: tuple[str, ...] = ()
+    asked: tuple[tuple[str, str], ...] = ()
+    attempts: int = 8
+    prepare: Callable[[RecordDict], Callable[[Any], Any]] = field(default=_as_it_is, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", self.spec or self.scheme.spec)
+        object.__setattr__(self, "label", self.label or self.run)
+
+    @property
+    def mechanism(self) -> RecordSum:
+        """The sum that shares are made by."""
+        return self.scheme.sum if isinstance(self.scheme, ClientSum) else self.scheme
+
+    @property
+    def offer(self) -> dict[str, str | int]:
+        """What a server tells of the task in every message."""
+        return {"scheme": self.spec, "dimension": self.dimension, "run": self.run}
+
+    def terms(self, *, unsigned: bool) -> CircleTerms:
+        """The circle's terms, which are in every transcript."""
+
+        def plan(clients: int) -> Plan:
+            found = self.mechanism.plan(self.dimension, clients)
+            text = json.dumps(found.integers[1:])
+            return Plan(bits=found.bits, length=self.dimension, text=text)
+
+        return CircleTerms(
+            circle=self.label,
+            spec=f"{self.spec} of {self.dimension} entries",
+            plan=plan,
+            clients=self.scheme.clients,
+            threshold=self.scheme.threshold,
+            colluding=self.scheme.colluding,
+            attempts=self.attempts,
+            dropouts=self.scheme.dropouts,
+            unsigned=unsigned,
+        )
+
+
+def survey_task(survey: Survey, run: str, needs: tuple[str, ...] = ()) -> Task:
+    """One round in which every record takes part; the app hands over its table."""
+
+    def prepare(content: RecordDict) -> Callable[[Any], Any]:
+        def tell(error: Exception) -> None:
+            log(ERROR, "JoPEQ: %s: %s", survey.name, error)
+
+        return lambda table: survey.total(table, tell=tell)
+
+    return Task(
+        scheme=survey.sum,
+        dimension=survey.dimension,
+        run=run,
+        kind=MessageType.QUERY,
+        spec=survey.spec,
+        label=f"{survey.name} {run}".rstrip(),
+        needs=needs,
+        asked=survey.asked,
+        attempts=survey.sum.rounds,
+        prepare=prepare,
+    )
+
+
+def check_scheme(scheme: Any, unsigned: bool, *kinds: type[Any]) -> None:
+    """``ValueError`` for another kind of scheme, and for a threshold that protects nobody."""
+    if not isinstance(scheme, kinds):
+        raise ValueError(
+            f"scheme must be a {' or '.join(kind.__name__ for kind in kinds)}, got {scheme!r}: "
+            "a RecordSum goes with RecordStrategy, a ClientSum with SumStrategy, other schemes "
+            "with PayloadStrategy"
+        )
+    Task(scheme=scheme, dimension=1, run="").terms(unsigned=unsigned)
+
+
+class Offer(NamedTuple):
+    """What a server's message says that it asks for, as it came."""
+
+    kind: str
+    spec: Any
+    dimension: Any
+    run: Any
+    data: bytes
+    trusted: Any
+
+    @classmethod
+    def take(cls, msg: Message) -> Offer | None:
+        """The offer of a message, taken out of it; None if the message belongs to no circle."""
+        kind = msg.metadata.message_type.split(".")[0]
+        record = msg.content.config_records.get(RECORD)
+        if record is None and kind != MessageType.TRAIN:
+            return None
+        if record is None or not isinstance(data := record.get("message"), bytes):
+            raise ProtocolError(
+                "the server sent no message of a secure sum, and this client answers nothing else: "
+                "use SumStrategy or RecordStrategy there"
+            )
+        del msg.content[RECORD]
+        spec, dimension, run = (record.get(name) for name in ("scheme", "dimension", "run"))
+        return cls(kind, spec, dimension, run, data, record.get("trusted"))
+
+    def refuse(self, task: Task) -> ProtocolError:
+        """The error for an offer that is not this client's own task."""
+        return ProtocolError(
+            f"the server's run is {self.run!r:.80}, {self.dimension!r:.40} entries of "
+            f"{self.spec!r:.300}; this client's is {task.run!r}, {task.dimension} entries of "
+            f"{task.spec!r}; nothing was sent"
+        )
+
+    def read_scheme(self) -> RecordSum:
+        """The scheme that a server names, if its assumptions are no bolder than the usual ones."""
+        name, parameters = json.loads(self.spec)
+        scheme = RecordSum(**parameters)
+        if name != scheme.name or scheme.spec != self.spec:
+            raise ValueError(f"spec {self.spec!r:.300} is none of a RecordSum")
+        if scheme.colluding < 1 or scheme.batch_dependence < _MOVED:
+            raise ValueError(
+                f"colluding must be at least 1 and batch_dependence at least {_MOVED:g}, got "
+                f"{self.spec}"
+            )
+        return scheme
+
+    def read_survey(self) -> Survey:
+        """The survey that a server names, if it lets one hospital be curious."""
+        survey = Survey.from_spec(self.spec)
+        if survey.spec != self.spec or survey.colluding < 1:
+            raise ValueError(f"spec {self.spec!r:.300} is none of a survey, or its colluding is 0")
+        return survey
+
+
+def digest_content(content: RecordDict, kind: str) -> bytes:
+    """Hash of what a client acts on: type, arrays and configuration of a message.
+
+    Records are hashed one by one, so that no two contents give the same bytes.
+    """
+    parts = [kind.encode()]
+    for key in sorted(content):
+        record = content[key]
+        inner = [key.encode(), type(record).__name__.encode()]
+        if isinstance(record, ArrayRecord):
+            for name, array in record.items():
+                inner += [repr((name, array.dtype, tuple(array.shape), array.stype)).encode()]
+                inner += [array.data]
+        else:
+            inner += [repr(sorted(record.items())).encode()]
+        parts.append(digest(*inner))
+    return digest(*parts)

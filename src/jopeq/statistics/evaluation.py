@@ -1,0 +1,362 @@
+"""How well scores foretell outcomes, from one private sum: AUC, calibration and all the rest.
+
+A record with score p and outcome y is put on a grid of scores, divided between the two nodes next
+to p, so that neither the mean score nor anything linear in it changes and no record moves another
+one's row by a jump; then ``running_code`` codes the nodes, y of them among the positive ones and
+1 − y among the negative ones. A row has norm 1 at most. Every figure is a smooth function of the
+totals x, with slopes g: its variance is Σx·g² from sampling and s²‖gP‖² from the noise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.schemes.parameters import as_annotated
+from jopeq.statistics.parts import Array, running_code
+from jopeq.statistics.pictures import COLORS, stack_panels
+from jopeq.statistics.questions import Interval, Z, check_words
+from jopeq.statistics.tables import word_of
+from jopeq.sums.record_sum import RecordSum
+
+_NODES, _REACH, _GAP = 64, 5.0, 1e-4  # of the grid, in logits: the gap is about the threshold
+_FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their number
+_SHOWN = 10  # points of a calibration curve
+
+Integers = NDArray[np.int64]
+
+
+def _halves(code: Array) -> list[Array]:
+    """The codes of positive and of negative records, or of all."""
+    return [code[first : first + _NODES] for first in range(0, len(code), _NODES)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What is summed of every record's score: public, and the same on both ends.
+
+    Parameters
+    ----------
+    kind : {"outcomes", "classes", "score"}
+        "outcomes": the score is the predicted chance of an outcome, 0 or 1. "classes": it is the
+        chance of the likeliest of several classes, and the outcome whether that class is right.
+        "score": any number from 0 to 1 that rates a record's prediction, without an outcome.
+    threshold : float, default 0.5
+        From which score on an outcome is predicted, from 0.01 to 0.99.
+    levels : sequence of str, default ()
+        Names of groups that are told apart, such as hospitals' devices or sexes.
+
+    >>> scoring = Scoring()
+    >>> rows = scoring.rows([0.2, 0.9, np.nan], [0, 1, 1])
+    >>> np.linalg.norm(rows, axis=1).max() <= 1.0, rows.shape, rows[2].any()
+    (np.True_, (3, 128), np.False_)
+    """
+
+    kind: Literal["outcomes", "classes", "score"] = "outcomes"
+    threshold: float = 0.5
+    levels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("outcomes", "classes", "score"):
+            raise ValueError(f"kind must be 'outcomes', 'classes' or 'score', got {self.kind!r}")
+        threshold = as_annotated("threshold", "float", self.threshold)
+        if not 0.01 <= threshold <= 0.99:
+            raise ValueError(f"threshold must be a score from 0.01 to 0.99, got {threshold}")
+        object.__setattr__(self, "threshold", threshold)
+        levels = check_words("levels", self.levels) if len(self.levels) else ()
+        object.__setattr__(self, "levels", levels)
+
+    @cached_property
+    def nodes(self) -> Array:
+        """The scores of the grid; two of them are just below and above the threshold."""
+        middle = math.log(self.threshold / (1.0 - self.threshold))
+        below = round(_NODES * (middle + _REACH) / (2.0 * _REACH))
+        sides = ((-_REACH, middle - _GAP, below), (middle + _GAP, _REACH, _NODES - below))
+        logits = np.concatenate([np.linspace(*side) for side in sides])
+        nodes: Array = 1.0 / (1.0 + np.exp(-logits))
+        nodes[0], nodes[-1] = 0.0, 1.0
+        return nodes
+
+    @property
+    def spec(self) -> str:
+        """All terms as JSON: both ends must agree on it. ``Scoring.from_spec`` reads it."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, spec: str) -> Scoring:
+        """The terms of another end's ``spec``; ``ValueError`` if they are none."""
+        try:
+            return cls(**json.loads(spec))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"spec is not one of an evaluation: {error}") from error
+
+    @property
+    def dimension(self) -> int:
+        """Entries of a row."""
+        return max(len(self.levels), 1) * len(self._codes[0])
+
+    @cached_property
+    def _codes(self) -> tuple[Array, Array]:
+        """(nodes, entries) of a group, of norm 1 at most; and what decodes them."""
+        code, inverse = running_code(_NODES)
+        norm = np.linalg.norm(code[:, 0])
+        coded, decode = code.T / norm, inverse * norm
+        if self.kind == "score":
+            return coded, decode
+        nothing = np.zeros_like(coded)
+        return (
+            np.block([[coded, nothing], [nothing, coded[::-1, ::-1]]]),
+            np.block([[decode, nothing], [nothing, decode[::-1, ::-1]]]),
+        )
+
+    @cached_property
+    def _coarser(self) -> Array:
+        """(nodes, nodes): every other node, divided between the nodes next to it.
+
+        A grid moves figures by the square of its step, so a third of what this one moves them is
+        what the grid itself has moved them (Richardson's extrapolation).
+        """
+        found, inner = np.eye(_NODES), np.arange(1, _NODES - 1, 2)
+        part = (self.nodes[inner] - self.nodes[inner - 1]) / (
+            self.nodes[inner + 1] - self.nodes[inner - 1]
+        )
+        found[inner, inner], found[inner, inner - 1], found[inner, inner + 1] = 0, 1 - part, part
+        return found
+
+    def places(self, by: Any) -> Integers:
+        """Which of the levels each record is in: −1 for another, 0 where there are no levels."""
+        if not self.levels:
+            return np.zeros(len(by), dtype=np.int64)
+        places = {level: place for place, level in enumerate(self.levels)}
+        return np.array([places.get(word_of(one) or "", -1) for one in by], dtype=np.int64)
+
+    def rows(self, scores: Any, outcomes: Any, places: Any = None) -> Array:
+        """One row for each record: private, of norm at most 1.
+
+        ``scores`` are float64 numbers, as a batch moves the last digits of smaller ones;
+        ``outcomes`` from 0 to 1, and 1 where the kind is "score"; ``places`` as ``places`` gives
+        them. A record with another value counts as zeros.
+        """
+        p, y = np.asarray(scores), np.asarray(outcomes, dtype=np.float64)
+        if p.ndim != 1 or p.dtype != np.float64:
+            raise ValueError(
+                f"scores must be one float64 number for each record, got {p.dtype} of shape "
+                f"{p.shape}: compute them in double precision"
+            )
+        groups = np.zeros(len(p), dtype=np.int64) if places is None else np.asarray(places)
+        if not len(p) == len(y) == len(groups) or (places is None and self.levels):
+            raise ValueError(
+                f"outcomes, and places if there are levels, must be one for each of {len(p)} "
+                f"scores, got {len(y)} and {'none' if places is None else len(groups)}"
+            )
+        good = np.flatnonzero((p >= 0.0) & (p <= 1.0) & (y >= 0.0) & (y <= 1.0) & (groups >= 0))
+        p, y, code = p[good], y[good, None], self._codes[0]
+        node = np.clip(np.searchsorted(self.nodes, p, side="right") - 1, 0, _NODES - 2)
+        part = ((p - self.nodes[node]) / (self.nodes[node + 1] - self.nodes[node]))[:, None]
+        both = [(1.0 - part) * side[node] + part * side[node + 1] for side in _halves(code)]
+        rows = np.zeros((len(groups), max(len(self.levels), 1), len(code)))
+        rows[good, groups[good]] = sum(
+            one * weight for one, weight in zip(both, (y, 1.0 - y), strict=False)
+        )
+        return rows.reshape(len(groups), self.dimension)
+
+    def read(self, mean: Any, scheme: RecordSum, clients: int | None = None) -> Evaluation:
+        """What the decoded mean row of ``scheme`` says, of all records and of each group."""
+        error = scheme.expected_batch * math.sqrt(
+            scheme.plan(self.dimension, clients).error / self.dimension
+        )
+        coded = np.asarray(mean, dtype=np.float64).reshape(-1, len(self._codes[0]))
+        totals = coded * scheme.expected_batch
+        found = self._evaluate(totals.sum(axis=0), error * math.sqrt(len(totals)))
+        alone = {
+            level: self._evaluate(total, error)
+            for level, total in zip(self.levels, totals, strict=False)
+        }
+        return Evaluation(**vars(found) | {"groups": alone})
+
+    def _evaluate(self, coded: Array, error: float) -> Evaluation:
+        decode = self._codes[1]
+        counts = _Counts(decode @ coded, error * decode)
+        x, nodes = counts.x, self.nodes
+        everybody, zeros = np.ones(len(x)), np.zeros(len(nodes))
+        there, spread = float(x.sum()), Z * float(np.linalg.norm(everybody @ counts.noise))
+        records = Interval(there, there - spread, there + spread)  # of the noise alone
+        found: dict[str, Interval] = {}
+        curves: dict[str, Array] = {}
+        if not counts.is_clear(everybody):
+            return Evaluation(self, records, found, curves, {})
+        if self.kind == "score":
+            found["score"] = counts.ratio(nodes, everybody)
+            return Evaluation(self, records, found, curves, {})
+        ones, others = np.append(zeros + 1.0, zeros), np.append(zeros, zeros + 1.0)
+        above = np.tile(nodes > self.threshold, 2).astype(float)
+        pair = np.tile(nodes, 2)
+        if self.kind == "classes":
+            found["accuracy"] = counts.ratio(ones, everybody)
+        else:
+            found["accuracy"] = counts.ratio(ones * above + others * (1 - above), everybody)
+        squares = ((ones - pair) ** 2).reshape(2, -1).T
+        squares += (squares - self._coarser @ squares) / 3.0
+        found["Brier score"] = counts.ratio(squares.T.ravel(), everybody)
+        if counts.is_clear(ones) and counts.is_clear(others):
+            if self.kind == "outcomes":
+                found["AUC"] = counts.auc(self._coarser)
+                found["sensitivity"] = counts.ratio(ones * above, ones)
+                found["specificity"] = counts.ratio(others * (1 - above), others)
+                curves["roc"] = counts.roc()
+            found |= counts.slope(np.clip(nodes, nodes[1], nodes[-2]))
+        curves["calibration"] = counts.calibration(nodes)
+        return Evaluation(self, records, found, curves, {})
+
+
+class _Counts:
+    """Noisy records at each node, positive ones first; ``noise`` is a root of their covariance."""
+
+    def __init__(self, x: Array, noise: Array) -> None:
+        self.x, self.noise = x, noise
+
+    def is_clear(self, weights: Array) -> bool:
+        """Whether so many records are clearly more than noise."""
+        error = float(np.linalg.norm(weights @ self.noise))
+        return float(weights @ self.x) > max(_FEWEST, _CLEAR * error)
+
+    def tell(self, value: float, slopes: Array, most: float = 1.0, more: float = 0.0) -> Interval:
+        """The interval of a figure with these slopes, from 0 to ``most``."""
+        sampling = max(float(slopes**2 @ self.x), 0.0)
+        error = Z * math.sqrt(sampling + more + float(((slopes @ self.noise) ** 2).sum()))
+        return Interval(*(min(max(value + side, 0.0), most) for side in (0.0, -error, error)))
+
+    def ratio(self, part: Array, whole: Array) -> Interval:
+        """How much of ``whole`` is ``part``, both of them weights of records."""
+        total = float(whole @ self.x)
+        value = float(part @ self.x) / total
+        return self.tell(value, (part - value * whole) / total)
+
+    def auc(self, coarser: Array) -> Interval:
+        """The chance that a positive record has the higher score; ties count half."""
+        ones, others = self.x.reshape(2, -1)
+        size = len(ones)
+        order = np.tril(np.ones((size, size))) - np.eye(size) / 2.0
+        order += (order - coarser @ order @ coarser.T) / 3.0
+        below, above = order @ others / others.sum(), ones @ order / ones.sum()
+        value = float(ones @ below / ones.sum())
+        slopes = np.concatenate(((below - value) / ones.sum(), (above - value) / others.sum()))
+        # the noise of both sides together, which is of second order
+        both = self.noise[:size, :size].T @ (order - value) @ self.noise[size:, size:]
+        both /= ones.sum() * others.sum()
+        return self.tell(value, slopes, more=float((both**2).sum()))
+
+    def roc(self) -> Array:
+        """(false positive rate, true positive rate), from (0, 0) to (1, 1)."""
+        found = np.cumsum(self.x.reshape(2, -1)[::-1, ::-1], axis=1)
+        found = np.maximum.accumulate(np.clip(found / found[:, -1:], 0.0, 1.0), axis=1)
+        return np.hstack((np.zeros((2, 1)), found))
+
+    def slope(self, nodes: Array) -> dict[str, Interval]:
+        """Of a logistic regression of the outcomes on the scores' logits: 1 and 0 are ideal."""
+        ones, others = self.x.reshape(2, -1)
+        terms = np.stack((np.log(nodes / (1.0 - nodes)), np.ones(len(nodes))))
+        found = np.array((1.0, 0.0))
+        for _ in range(30):
+            chance = 1.0 / (1.0 + np.exp(-np.clip(found @ terms, -30.0, 30.0)))
+            curvature = (terms * (chance * (1.0 - chance) * (ones + others))) @ terms.T
+            if not np.linalg.eigvalsh(curvature)[0] > 1.0:
+                return {}
+            step = np.linalg.solve(curvature, terms @ (ones - chance * (ones + others)))
+            found = found + step / max(1.0, float(np.linalg.norm(step)))
+        if float(np.linalg.norm(step)) > 1e-6:
+            return {}
+        slopes = np.linalg.solve(curvature, np.hstack((terms * (1.0 - chance), -terms * chance)))
+        sampling = np.maximum(slopes**2 @ self.x, 0.0)
+        errors = Z * np.sqrt(sampling + ((slopes @ self.noise) ** 2).sum(axis=1))
+        names = ("calibration slope", "calibration intercept")
+        return {
+            name: Interval(value, value - error, value + error)
+            for name, value, error in zip(names, found.tolist(), errors.tolist(), strict=True)
+        }
+
+    def calibration(self, nodes: Array) -> Array:
+        """(mean score, outcome, its lower and upper bound) of groups of about as many records."""
+        everybody = np.maximum(self.x.reshape(2, -1).sum(axis=0), 0.0)
+        rank = (np.cumsum(everybody) - everybody / 2.0) / everybody.sum()
+        groups, points = np.minimum((rank * _SHOWN).astype(int), _SHOWN - 1), []
+        for group in range(_SHOWN):
+            here = (groups == group).astype(float)
+            whole, part = np.tile(here, 2), np.append(here, 0.0 * here)
+            if self.is_clear(whole):
+                score = self.ratio(np.tile(nodes, 2) * whole, whole).value
+                points.append((score, *self.ratio(part, whole)))
+        return np.array(points, dtype=np.float64).reshape(-1, 4).T
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good scores are; intervals are 95%, of sampling and noise together.
+
+    ``figures`` are by name, as far as there are enough records: "accuracy", "Brier score", "AUC",
+    "sensitivity", "specificity", "calibration slope", "calibration intercept", or "score".
+    ``curves`` has "roc" (false and true positive rates) and "calibration" (mean scores, outcomes,
+    lower and upper bounds). ``groups`` has an evaluation for each level.
+    """
+
+    scoring: Scoring
+    records: Interval
+    figures: Mapping[str, Interval]
+    curves: Mapping[str, Array]
+    groups: Mapping[str, Evaluation] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return {
+            "records": self.records._asdict(),
+            "figures": {name: one._asdict() for name, one in self.figures.items()},
+            "curves": {name: one.tolist() for name, one in self.curves.items()},
+            "groups": {level: one.as_dict() for level, one in self.groups.items()},
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{'':14} {'figure':22} {'value':>8} {'95% interval':>18}"]
+        for level, one in {"all": self, **self.groups}.items():
+            for name, found in {"records": one.records, **one.figures}.items():
+                places = ",.0f" if name == "records" else ".3f"
+                value, low, high = (format(number, places) for number in found)
+                lines.append(f"{level:14.14} {name:22} {value:>8} {low:>8} to {high}")
+                level = ""
+            if not one.figures:
+                lines.append(f"{'':14} too few records")
+        return "\n".join(lines)
+
+    def plot(self) -> Any:
+        """A Matplotlib figure of the ROC curve and the calibration curve, also by group."""
+        names = [name for name in ("roc", "calibration") if name in self.curves]
+        if not names:
+            raise ValueError("there is no curve to plot: too few records, or scores of one's own")
+        figure, panels = stack_panels([4.2] * len(names), width=4.6)
+        for name, panel in zip(names, panels, strict=True):
+            panel.plot((0, 1), (0, 1), color="#98a2b3", lw=1, ls=":")
+            drawn = self.groups or {"all": self}
+            for color, (level, one) in zip(COLORS, drawn.items(), strict=False):
+                if name not in one.curves:
+                    continue
+                x, y, *limits = one.curves[name]
+                if name == "roc":
+                    auc = one.figures["AUC"]
+                    told = f"{level}: AUC {auc.value:.3f} ({auc.lower:.3f} to {auc.upper:.3f})"
+                    panel.plot(x, y, color=color, label=told)
+                else:
+                    panel.plot(x, y, "o-", ms=4, color=color, label=level)
+                    panel.vlines(x, *limits, color=color, lw=1)
+            words = {
+                "roc": ("1 − specificity", "sensitivity"), "calibration": ("score", "outcomes")
+            }[name]  # fmt: skip
+            panel.set(xlabel=words[0], ylabel=words[1], xlim=(0, 1), ylim=(0, 1.02), aspect="equal")
+            if name == "roc" or self.groups:
+                panel.legend(frameon=False, loc="lower right", fontsize="small")
+        return figure

@@ -1,0 +1,233 @@
+"""``clients``: a client's (ε, δ) against whoever sees only sums over clients.
+
+The mechanism is that of ``records`` with one record per client, the clipped update: every client is
+in every sample, has one row, and no row depends on another client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jopeq.privacy.guarantee import Guarantee, count_of
+from jopeq.random.streams import PrivateStream
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.record_accounting import RecordRounds
+from jopeq.sums.record_plan import MAX_RECORD_BITS, RecordPlan, plan_records
+from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.shares import check_clients, check_dimension, check_terms, spec_of
+from jopeq.wire.entries import LARGEST, Entries, Limits
+
+_LOG = logging.getLogger("jopeq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSum:
+    """(ε, δ) for a client against whoever sees only sums of at least ``threshold`` clients.
+
+    A single share has almost no privacy and decodes to nothing: everything rests on the secure sum,
+    which ``jopeq.circle`` provides. The proof is in docs/guarantees.md, section "records".
+
+    >>> s = ClientSum(epsilon=4.0, clip=1.0, clients=10, threshold=8)
+    >>> updates = [np.full(1000, 0.01 * i) for i in range(10)]
+    >>> seed = bytes(32)  # of the round, known to all
+    >>> shares = [s.encode(update, seed=seed) for update in updates]
+    >>> total = sum(share.astype(int) for share in shares)  # in secret
+    >>> s.decode(total, seed=seed, dimension=1000, clients=10).shape
+    (1000,)
+    >>> round(s.expected_error(1000) / s.central_error(1000), 2)  # 10/(8 − 1), and 4%
+    1.48
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy asked for, of all that one client sends in ``rounds`` rounds.
+    clip : float
+        Public bound C on the update's Euclidean norm. Longer updates are scaled down.
+    clients : int
+        How many clients are in a sum at most.
+    threshold : int
+        How many clients must be in a sum at least. Sums of fewer are never opened.
+    rounds : int, default 1
+        How many shares one client makes at most.
+    colluding : int, default 1
+        How many of the clients may tell the server their shares, or be curious themselves: a client
+        knows its own noise.
+    bits : int, optional
+        b, of an entry of a share, up to 32. By default the fewest at which the error is within 5%
+        of the central Gaussian's, with as much noise as missing and colluding clients leave over.
+    largest_mean : float, default 1.0
+        How long the mean of the updates is at most, in units of C. Updates of clients point in
+        different directions, so their mean is shorter, and a smaller ``largest_mean`` needs fewer
+        bits. Where the mean is longer, entries of the sum wrap around: the mean is then wrong, and
+        (ε, δ) holds all the same.
+    dropouts : {"recover", "repeat"}
+        What happens if a client is missing. "recover": sums of ``threshold`` clients open, so that
+        many must carry the noise. "repeat": a sum opens only if its whole named cohort answered,
+        all of whose noise counts; else a smaller cohort is asked anew, which is a new share.
+    """
+
+    name: ClassVar[str] = "clients"
+
+    epsilon: float
+    delta: float = 1e-5
+    clip: float
+    clients: int
+    threshold: int
+    rounds: int = 1
+    colluding: int = 1
+    bits: int | None = None
+    largest_mean: float = 1.0
+    dropouts: Literal["recover", "repeat"] = "recover"
+
+    def __post_init__(self) -> None:
+        check_terms(self, MAX_RECORD_BITS)
+        if self.dropouts not in ("recover", "repeat"):
+            raise ValueError(f"dropouts must be 'recover' or 'repeat', got {self.dropouts!r}")
+        _ = self.sum  # which checks the rest
+
+    @cached_property
+    def sum(self) -> RecordSum:
+        """The mechanism: a ``RecordSum`` of one record per client."""
+        return RecordSum(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            clip=self.clip,
+            records=self.clients,
+            sampling=1.0,
+            rounds=self.rounds,
+            clients=self.clients,
+            threshold=self.threshold,
+            colluding=self.colluding,
+            bits=self.bits,
+            largest_mean=self.largest_mean,
+            most_records=1,
+            batch_dependence=0.0,
+            dropouts=self.dropouts,
+        )
+
+    # Figures
+
+    @property
+    def honest(self) -> int:
+        """h of a sum of all clients: shares whose noise the server surely does not know."""
+        return self.sum.honest
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for updates of any dimension; ``plan`` has the exact ε of each."""
+        opened = (
+            f"if no sum of fewer than {self.threshold} clients is opened, at most "
+            f"{self.colluding} of whom, other participants included, collude, and nothing but sums "
+            "is"
+        )
+        rounds = count_of(self.rounds, "round")
+        spent = f"a client's updates in at most {rounds} compared with no contribution"
+        if self.dropouts == "repeat":
+            spent += ", every attempt counted"
+        return Guarantee(
+            epsilon=self.epsilon,
+            nominal=self.epsilon,
+            delta=self.delta,
+            unit="client",
+            adversary="sum",
+            assumptions=(spent, opened),
+        )
+
+    @cached_property
+    def spec(self) -> str:
+        """Name and parameters that are not defaults, as JSON."""
+        return spec_of(self)
+
+    def spec_for(self, dimension: int, clients: int | None = None) -> str:
+        """``spec`` and the plan's integers: all who make shares of a sum must agree on it."""
+        return self.plan(dimension, clients).describe(self.spec)
+
+    def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
+        """What both ends use for updates of this dimension and a cohort of so many clients.
+
+        >>> s = ClientSum(epsilon=4.0, clip=1.0, clients=100, threshold=67, largest_mean=0.3)
+        >>> plan = s.plan(100_000)
+        >>> plan.bits, plan.wrap < 1e-5, plan.epsilon <= 4.0
+        (7, True, True)
+        """
+        count = self.sum.planned_for(clients)
+        return plan_records(self.sum, check_dimension(dimension), count, fixed="records")
+
+    def bits_for(self, dimension: int) -> int:
+        """Bits of one share."""
+        return self.plan(dimension).payload_bits
+
+    def spend(self, dimension: int, rounds: int) -> RecordRounds:
+        """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""
+        return self.sum.spend(dimension, rounds)
+
+    def expected_error(self, dimension: int, *, clients: int | None = None) -> float:
+        """E‖decoded − mean‖²/C² where so many clients answered, by default all."""
+        count = check_clients(self, clients)
+        plan = self.plan(dimension, count)
+        return plan.error * self.clients**2 / (plan.clients * count)
+
+    def central_error(self, dimension: int, *, clients: int | None = None) -> float:
+        """The error of a trusted server that adds Gaussian noise of the same (ε, δ) to the sum."""
+        count = check_clients(self, clients)
+        return self.plan(dimension, count).central_error * (self.clients / count) ** 2
+
+    # Coding
+
+    def encode(
+        self,
+        update: Any,
+        *,
+        seed: bytes,
+        clients: int | None = None,
+        plan: RecordPlan | None = None,
+        noise: PrivateStream | None = None,
+    ) -> NDArray[Any]:
+        """The share of an update or a state: d integers below 2^bits.
+
+        ``seed`` (32 bytes) is the round's, public and the same for all clients. ``clients`` is the
+        size of the named cohort; ``plan`` its plan, if at hand. ``noise`` is for tests. Whatever
+        the floats are, a share comes: NaN counts as 0, ±inf and what float32 cannot hold as ±C.
+        Send the share only under a mask.
+        """
+        return self.sum.encode(
+            self.total(update), seed=seed, clients=clients, plan=plan, noise=noise
+        )
+
+    def total(self, update: Any) -> ClippedTotal:
+        """The clipped update as the total of one record. Private, like the update."""
+        one = isinstance(update, Mapping)
+        entries = Entries.of_state(update) if one else Entries.of_update(update)
+        dimension = check_dimension(entries.count)
+        with np.errstate(all="ignore"):  # an error would tell about the entries
+            entries.screen(Limits(LARGEST, self.clip))
+            row = np.concatenate([piece for _, piece in entries.read(0, dimension)])
+            if entries.invalid:
+                _LOG.warning("%d entries were NaN or too large, and were replaced", entries.invalid)
+            return ClippedTotal(dimension, self.clip).add(row[None])
+
+    def decode(
+        self,
+        total: Any,
+        *,
+        seed: bytes,
+        dimension: int,
+        clients: int,
+        plan: RecordPlan | None = None,
+    ) -> NDArray[np.float32]:
+        """The mean update of the ``clients`` that answered: ``total`` is the sum of their shares.
+
+        ``PayloadError`` (code ``total``) for a total that is uniform mod 2^bits, as it is where a
+        mask or a share is missing; of up to 108 entries that cannot be told.
+        """
+        count = check_clients(self, clients)
+        mean = self.sum.decode(total, seed=seed, dimension=dimension, clients=count, plan=plan)
+        mean *= self.clients / count
+        return mean.astype(np.float32)
