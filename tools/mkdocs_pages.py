@@ -10,7 +10,6 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from griffe import Docstring, DocstringParameter, DocstringSectionKind
-from jopeq.sums.secure_sum import SecureSum
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page

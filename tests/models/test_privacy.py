@@ -7,11 +7,11 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from dp_accounting import get_epsilon_gaussian
 
 from jopeq.models import Bins, Category, Features, Linear, Logistic, Number, Poisson, Softmax
 from jopeq.models import totals as exact
 from jopeq.noise.gaussian_rounding import GaussianRounding
-from jopeq.privacy.accounting import gaussian_epsilon
 from jopeq.sums.clipped_total import UNITS
 from jopeq.sums.sum_law import least_sigmas
 
@@ -165,8 +165,8 @@ def test_exact_delta_of_a_record(dimensions):
             float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
             for p, q in (worlds, worlds[::-1])
         )
-        stated = gaussian_epsilon(apart / sigma, delta)
-        assert gaussian_epsilon(alone / sigma, delta) < epsilon <= stated  # holds, and is tight
+        stated = get_epsilon_gaussian(sigma / apart, delta)
+        assert get_epsilon_gaussian(sigma / alone, delta) < epsilon <= stated  # holds, and is tight
 
 
 def test_all_sums_of_a_fit_stay_within_epsilon():

@@ -101,8 +101,7 @@ class Fit(Mapping[str, Coefficient]):
             label = "" if self.weights.shape[1] == 1 else f"{self.classes_[output]}: "
             names = [label + name for name in self.model.design.names]
             for name, value, error, why in zip(names, values, errors, self.hidden, strict=True):
-                told = (None, None) if why else (value, error)
-                found[name] = Coefficient(name, told[0], told[1], why)
+                found[name] = Coefficient(name, None if why else value, None if why else error, why)
         return found
 
     def __getitem__(self, name: str) -> Coefficient:
