@@ -11,13 +11,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from jopeq.checks import check_count, check_delta, check_number, check_positive
 from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError
 from jopeq.files import atomic, check_own_file
-from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
+from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.sums.client_sum import ClientSum
@@ -99,9 +100,7 @@ class Ledger:
     """
 
     def __init__(self, budget: float, delta: float = 0.0) -> None:
-        check_number("budget", budget)
-        if not 0.0 < budget < math.inf:
-            raise ValueError(f"budget must be a positive finite number, got {budget!r}")
+        check_positive("budget", budget)
         check_delta(delta)
         self._budget, self._delta = float(budget), float(delta)
         self._scheme: str | None = None
@@ -322,7 +321,7 @@ class Ledger:
         return self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING)
 
     def _epsilon_of(self, runs: Iterable[Run]) -> float:
-        return epsilon_within([run.spent for run in runs], self._delta, self._budget)
+        return _epsilon(tuple(run.spent for run in runs), self._delta, self._budget)
 
     def _note(self, cost: Guarantee, spec: str) -> None:
         self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
@@ -518,6 +517,12 @@ class Ledger:
                 f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
                 "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
             ) from error
+
+
+@lru_cache(maxsize=64)
+def _epsilon(runs: tuple[RecordRounds, ...], delta: float, budget: float) -> float:
+    """ε of these rounds, which a ledger asks for several times in a row."""
+    return epsilon_within(runs, delta, budget)
 
 
 def check_clip_is_public(scheme: Scheme) -> None:

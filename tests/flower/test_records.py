@@ -27,7 +27,7 @@ from jopeq.flower import (
     record_strategy,
     reply_total,
 )
-from jopeq.flower import sum_server as module
+from jopeq.flower import server as module
 from jopeq.flower.record_app import _draw
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD, Offer

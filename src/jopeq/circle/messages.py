@@ -14,6 +14,7 @@ from enum import IntEnum
 from functools import cached_property, partial
 from itertools import pairwise
 
+from jopeq.checks import check_count
 from jopeq.circle.graph import COMPLETE_UP_TO, Graph
 from jopeq.circle.masks import LEAST_BITS, MOST_BITS
 from jopeq.errors import ProtocolError, TooFewClientsError
@@ -124,9 +125,7 @@ class Terms:
             ("colluding", 0, 1 << 20),
             ("threshold", 0, 1 << 20),
         ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ValueError(f"{name} must be a whole number, {least} to {most}, got {value!r}")
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least, most))
         if self.is_signed not in (True, False) or not isinstance(self.spec, str):
             raise ValueError(
                 f"is_signed must be True or False and spec text, got {self.is_signed!r} and "

@@ -35,7 +35,7 @@ from jopeq.errors import JoPEQError
 from jopeq.files import atomic, own_folder
 from jopeq.flower.budget import Budget, budget_of
 from jopeq.flower.node import read_node
-from jopeq.flower.refusals import RefusedError, refusing
+from jopeq.flower.refusals import RefusedError, refusal_of
 from jopeq.flower.sum_mod import SumMod
 from jopeq.versions import versions
 
@@ -180,12 +180,11 @@ def guard_app(
 
     def answer(message: Message, context: Context) -> Message:
         try:
-            with refusing("settings"):
-                pinned = read_node(context.node_config).get("app-sha256", {found})
+            pinned = read_node(context.node_config).get("app-sha256", {found})
             if found not in pinned:
                 raise RefusedError("limits", f"the app {found} is none of jopeq-app-sha256")
-        except RefusedError as refused:
-            return refused.reply(message, mod)
+        except Exception as error:
+            return refusal_of(error, "settings").reply(message, mod)
         return mod(message, context, lambda msg, ctxt: load()(msg, ctxt))
 
     return answer

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from jopeq.files import check_own_file
+from jopeq.flower.refusals import RefusedError
 from jopeq.ledger import Ledger
 
 Metrics = Mapping[str, "float | None"]
@@ -197,16 +198,15 @@ def refuse_budget(node: Mapping[str, Any]) -> None:
 
 
 def check_columns(listed: Mapping[str, bool], asked: tuple[tuple[str, str], ...]) -> None:
-    """``ValueError`` for questions about columns that are not listed, or for numbers of text.
+    """Refuse questions about columns that are not listed, and for numbers of text.
 
     This is known before any table is read: the list is the hospital's own, and public.
     """
     for name, kind in asked:
         fitting = [is_text for pattern, is_text in listed.items() if fnmatchcase(name, pattern)]
         if not fitting or (kind == "numbers" and any(fitting)):
-            raise ValueError(
-                f"the survey asks for {kind} of {name!r:.80}, and jopeq-columns lists "
-                f"{', '.join(listed)}"
+            raise RefusedError("limits") from ValueError(
+                f"{kind} of {name!r:.80} are asked for, and jopeq-columns is {', '.join(listed)}"
             )
 
 

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.checks import check_recovery
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
-from jopeq.privacy.accounting import check_recovery
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream, private_stream
 from jopeq.schemes.parameters import as_annotated
@@ -250,7 +250,7 @@ class RecordSum:
         """
         return _capacity(self, self._most(most_records))
 
-    @property
+    @cached_property
     def guarantee(self) -> Guarantee:
         """What holds for rows of any dimension; ``plan`` has the exact ε of each."""
         where = (

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.checks import check_count
 from jopeq.kernels.recipe import Layers
 from jopeq.noise.gaussian_rounding import DRAW_LANE
 from jopeq.privacy.calibration import check_epsilon
@@ -84,10 +85,7 @@ def check_clients(scheme: Any, clients: int | None) -> int:
 
 def check_dimension(dimension: int) -> int:
     """``dimension`` as an int that a share can have."""
-    count: int = as_annotated("dimension", "int", dimension)
-    if not 1 <= count < MAX_ENTRIES:
-        raise ValueError(f"dimension must be from 1 to {MAX_ENTRIES - 1}, got {count}")
-    return count
+    return check_count("dimension", dimension, 1, MAX_ENTRIES - 1)
 
 
 def spec_of(scheme: Any) -> str:
