@@ -95,8 +95,16 @@ def _listed(text: str) -> list[str]:
     return [one for one in map(str.strip, text.split(",")) if one]
 
 
+def _read_hashes(value: Any) -> set[str]:
+    found = set(_listed(_read_text(value).lower()))
+    if not found or any(re.fullmatch("[0-9a-f]{64}", one) is None for one in found):
+        raise ValueError("what `sha256sum app.fab` prints is needed, of each app that may run")
+    return found
+
+
 _LEAST = math.ulp(0.0)  # the first number above 0
 _KEYS: dict[str, Callable[[Any], Any]] = {
+    "app-sha256": _read_hashes,
     "budget": _number(_LEAST, 1e9),
     "budget-delta": _number(0.0, 1.0),
     "client": _read_name,
@@ -137,7 +145,7 @@ def _given(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key.removeprefix(PREFIX): value
         for key, value in config.items()
-        if key.startswith(PREFIX) and value != ""
+        if key.startswith(PREFIX) and (value != "" or key == f"{PREFIX}app-sha256")
     }
 
 

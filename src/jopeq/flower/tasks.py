@@ -27,6 +27,7 @@ RECORD = "jopeq-sum"
 LARGEST_LOSS = "largest-loss"
 """Key in the configuration of an evaluation: what a record's loss is cut at."""
 
+_MOST_SPEC, _MOST_NAME = 1 << 17, 200  # characters: a survey of a thousand columns
 _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
 
 Sum = RecordSum | ClientSum
@@ -154,6 +155,9 @@ class Offer(NamedTuple):
             )
         del msg.content[RECORD]
         spec, dimension, run = (record.get(name) for name in ("scheme", "dimension", "run"))
+        for text, most in ((spec, _MOST_SPEC), (run, _MOST_NAME)):
+            if not isinstance(text, str) or len(text) > most:
+                raise ProtocolError(f"texts of at most {most} characters are read: {text!r:.80}")
         return cls(kind, spec, dimension, run, data, record.get("trusted"))
 
     def read_scheme(self) -> RecordSum:
