@@ -80,7 +80,7 @@ def ask(
     """Ask the hospitals, and return the answers; ``RoundFailedError`` if there is no sum.
 
     The first messages ask who is there and cost nothing; the next make the shares. A hospital that
-    does not answer then costs the others one of ``survey.attempts``, and a smaller cohort is asked.
+    does not answer then costs the others one of ``survey.rounds``, and a smaller cohort is asked.
 
     Parameters
     ----------
