@@ -208,26 +208,35 @@ class Terms:
 
 @dataclass(frozen=True)
 class Entry:
-    """A client of the roster; ``identity`` and ``signature`` are empty unless keys are signed."""
+    """A client of the roster; its last three parts are in messages only if keys are signed.
+
+    The serial counts the shares that its ledger has paid for.
+    """
 
     id: int
     mask_key: bytes
     share_key: bytes
     identity: bytes = b""
+    serial: int = 0
     signature: bytes = b""
 
     def keys(self) -> bytes:
-        return self.mask_key + self.share_key + self.identity + self.signature
+        serial = self.serial.to_bytes(8, "little") if self.identity else b""
+        return self.mask_key + self.share_key + self.identity + serial + self.signature
 
     def statement(self, terms: Terms) -> bytes:
         """What the identity key signs."""
         about = hashlib.sha256(terms.to_bytes()).digest() + self.id.to_bytes(8, "little")
-        return b"jopeq sum keys\0" + about + self.mask_key + self.share_key
+        serial = self.serial.to_bytes(8, "little")
+        return b"jopeq sum keys\0" + about + self.mask_key + self.share_key + serial
 
     @classmethod
     def read(cls, reader: Reader, number: int, terms: Terms) -> Entry:
-        signed = (KEY_BYTES, SIGNATURE_BYTES) if terms.is_signed else ()
-        return cls(number, *(reader.take(size) for size in (KEY_BYTES, KEY_BYTES, *signed)))
+        keys = reader.take(KEY_BYTES), reader.take(KEY_BYTES)
+        if not terms.is_signed:
+            return cls(number, *keys)
+        identity, serial = reader.take(KEY_BYTES), reader.number(8)
+        return cls(number, *keys, identity, serial, reader.take(SIGNATURE_BYTES))
 
 
 @dataclass(frozen=True)
