@@ -153,18 +153,14 @@ class Round:
         Give every client of a round a number of its own: the number chooses its codebook, and the
         server counts each number once. With ``secret`` (32 bytes that only this client and the
         server know) the report has a tag, so that nobody else can report in its name. A client that
-        reports more than once keeps a ledger: ``jopeq.Ledger.report`` charges it first.
+        reports more than once keeps a ledger, which ``jopeq.Ledger.charge`` charges first.
         """
-        number = self.check_sender(client, secret)
+        if secret is not None:
+            _check_secret(secret)
+        number = self._check_client(client)
         (index,) = self.indices([update], clients=[number], noise=noise)
         body = codebook.to_bytes(int(index), self.plan)
         return body if secret is None else body + self._tag(body, number, secret)
-
-    def check_sender(self, client: int, secret: bytes | None = None) -> int:
-        """The client's number; ``ValueError`` for an impossible number or secret."""
-        if secret is not None:
-            _check_secret(secret)
-        return self._check_client(client)
 
     def reports(
         self,
