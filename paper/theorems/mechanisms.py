@@ -35,7 +35,6 @@ def mechanisms_part(effort: Effort) -> dict[str, Any]:
         "radii": RADII,
         "epsilon": EPSILON,
         "rate": RATE,
-        "delta": DELTA,
         "laws": [_law(*place) for place in itertools.product(LATTICES, LAW_EPSILONS, LAWS)],
         "network": [_network(*where, rings=effort.samples >> 8) for where in SEEN],
     }
@@ -44,8 +43,7 @@ def mechanisms_part(effort: Effort) -> dict[str, Any]:
 def _inside(kind: str, entries: int) -> dict[str, Any]:
     """Shares of the samples that are not clipped, as payloads of JoPEQ count them.
 
-    No law can have more than a ninth of its power in samples beyond 3 standard deviations: the
-    worst case has a ninth of its samples just there, and zeros elsewhere.
+    The worst case has a ninth of its samples just beyond 3 standard deviations, the others at 0.
     """
     entries -= entries % 18
     rng = np.random.default_rng(list(kind.encode()))
@@ -53,7 +51,6 @@ def _inside(kind: str, entries: int) -> dict[str, Any]:
     update = worst if kind == "worst case" else getattr(rng, kind)(size=entries)
     shares = {}
     for lattice in ("Z", "A2"):
-        # a ninth of the samples beyond 3 of their own standard deviations, by one in a million
         coder = JoPEQ(epsilon=EPSILON, rate=RATE, lattice=lattice, spread=3.0 * (1.0 - 1e-6))
         _, counted = coder.encode(update, seed=seed(kind), noise=noise(kind), counts=True)
         shares[lattice] = 1.0 - counted.clipped / counted.samples
@@ -106,12 +103,11 @@ def _network(epsilon: float, rate: float, *, rings: int) -> dict[str, Any]:
     inputs = np.concatenate((np.zeros((1, 2)), 0.5 * circle, circle))
     named = (coder.codebook.quantize(x + points)[0] for x in inputs)
     logs = np.log([np.bincount(one, weights, letters) for one in named])
-    within, server = logs[: _EDGE + 1], coder.guarantee.epsilon
+    server = coder.guarantee.epsilon
     return {
         "epsilon": epsilon,
         "rate": rate,
         "server": server if math.isfinite(server) else None,
         "network": float(np.ptp(logs, axis=0).max()),
-        "half_ball": float(np.ptp(within, axis=0).max()),
         "mass": float(weights.mean()),
     }
