@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.checks import check_count
 from jopeq.entries.ball import scaling_assumptions
 from jopeq.noise import (
     DIAMETER,
@@ -27,7 +28,6 @@ from jopeq.noise import (
     add_noise,
     into_unit_ball,
 )
-from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
     KEPT_DELTA,
     CellBounds,

@@ -488,10 +488,11 @@ class DitherCodec(Codec[QuantizedScheme]):
             samples = add_noise(self.noise, samples, private, first)
         if self.shift.any():
             samples = samples + self.shift
-        dithered = samples + self.dither(first, len(samples), shared)
+        dithered = self.dither(first, len(samples), shared)
+        np.add(dithered.T, samples.T, out=dithered.T)  # long loops along the samples
         try:
             indices, overloaded = self.codebook.quantize(dithered)
-            return Letters(indices, clipped, int(overloaded.sum()))
+            return Letters(indices, clipped, int(np.count_nonzero(overloaded)))
         except ValueError as error:  # never where an ε is named: its scheme rules it out
             raise UpdateError(f"{error}: raise clip or spread") from error
 
@@ -499,7 +500,8 @@ class DitherCodec(Codec[QuantizedScheme]):
         points = self.codebook.points(letters)
         if not self.is_subtractive:
             return points
-        return points - self.dither(first, len(letters), shared)
+        np.subtract(points.T, self.dither(first, len(letters), shared).T, out=points.T)
+        return points
 
 
 def log_interval(law: Law, low: Array, high: Array) -> Array:
