@@ -85,29 +85,35 @@ def _law(lattice: str, epsilon: float, law: str) -> dict[str, Any]:
 
 
 def _network(epsilon: float, rate: float, *, rings: int) -> dict[str, Any]:
-    """max over letters and inputs of the ball of log P(letter | x)/P(letter | x′), on A2.
-
-    P(letter | x) is the mean over ‖target‖ ≤ r, in which the target's mass is uniform, and over
-    directions; every point is weighted by the density of noise plus dither over the target's.
-    """
+    """max over letters and inputs of the ball of log P(letter | x)/P(letter | x′), on A2."""
     coder = JoPEQ(epsilon=epsilon, rate=rate, lattice="A2")
-    target = coder.target.noise
-    radii = radius_at(target, (np.arange(rings) + 0.5) / rings)
-    around = 2.0 * math.pi * (np.arange(_ANGLES) + 0.5) / _ANGLES
-    points = radii[:, None, None] * np.stack((np.cos(around), np.sin(around)), axis=-1)
-    points = points.reshape(-1, 2)
-    weights = dithered_density(coder.noise, coder.cells.step, points) / target.density(points)
-    letters = coder.codebook.letters
-    edge = 2.0 * math.pi * np.arange(_EDGE) / _EDGE
-    circle = np.stack((np.cos(edge), np.sin(edge)), axis=1)
-    inputs = np.concatenate((np.zeros((1, 2)), 0.5 * circle, circle))
-    named = (coder.codebook.quantize(x + points)[0] for x in inputs)
-    logs = np.log([np.bincount(one, weights, letters) for one in named])
+    circle = _circle(2.0 * math.pi * np.arange(_EDGE) / _EDGE)
+    chances = letter_chances(coder, np.concatenate((np.zeros((1, 2)), 0.5 * circle, circle)), rings)
     server = coder.guarantee.epsilon
     return {
         "epsilon": epsilon,
         "rate": rate,
         "server": server if math.isfinite(server) else None,
-        "network": float(np.ptp(logs, axis=0).max()),
-        "mass": float(weights.mean()),
+        "network": float(np.ptp(np.log(chances), axis=0).max()),
+        "mass": float(chances[0].sum()),
     }
+
+
+def _circle(angles: Array) -> Array:
+    return np.stack((np.cos(angles), np.sin(angles)), axis=1)
+
+
+def letter_chances(coder: JoPEQ, inputs: Array, rings: int) -> Array:
+    """P(letter | x) of each input, dither and noise averaged out.
+
+    It is the mean over ‖target‖ ≤ r, in which the target's mass is uniform, and over directions;
+    every point is weighted by the density of noise plus dither over the target's.
+    """
+    target = coder.target.noise
+    radii = radius_at(target, (np.arange(rings) + 0.5) / rings)
+    around = 2.0 * math.pi * (np.arange(_ANGLES) + 0.5) / _ANGLES
+    points = (radii[:, None, None] * _circle(around)).reshape(-1, 2)
+    weights = dithered_density(coder.noise, coder.cells.step, points) / target.density(points)
+    named = (coder.codebook.quantize(x + points)[0] for x in inputs)
+    letters = coder.codebook.letters
+    return np.array([np.bincount(one, weights, letters) for one in named]) / len(points)
