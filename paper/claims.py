@@ -1,7 +1,7 @@
 """What the prose of pages/paper.md.j2 says of the kept results, as checks that can fail.
 
-A claim is a sentence of the page, and whether the results support it. When new results break one,
-the page is not written: a person reads the numbers and rewrites the sentence and its claim.
+When new results break a claim, the page is not written: somebody reads the numbers and rewrites
+the sentence and its claim.
 """
 
 from __future__ import annotations
