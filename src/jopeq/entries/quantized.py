@@ -107,7 +107,8 @@ class QuantizedScheme(Scheme):
     @property
     def shift(self) -> Array:
         """A public vector that is added to every sample besides."""
-        return np.zeros(self.dimension)
+        mean = getattr(self, "mean", None)
+        return np.zeros(self.dimension) if mean is None else np.array(mean)
 
     # What they share
 
@@ -254,9 +255,8 @@ class PrivateQuantizedScheme(QuantizedScheme):
     @cached_property
     def target(self) -> NoiseTarget:
         """The noise law asked for."""
-        return NoiseTarget(
-            self._law_name, self.epsilon, self.dimension, self.nu, self.squared_scale
-        )
+        given = self.nu, self.squared_scale, getattr(self, "delta", None)
+        return NoiseTarget(self._law_name, self.epsilon, self.dimension, *given)
 
     @property
     def _nominal(self) -> float | None:
@@ -345,15 +345,6 @@ class JoPEQ(PrivateQuantizedScheme):
                 raise ValueError(f"mean must be {point}, got {self.mean!r}")
             object.__setattr__(self, "mean", tuple(mean.tolist()))
         super().__post_init__()
-
-    @cached_property
-    def target(self) -> NoiseTarget:
-        given = self.nu, self.squared_scale, self.delta
-        return NoiseTarget(self._law_name, self.epsilon, self.dimension, *given)
-
-    @property
-    def shift(self) -> Array:
-        return np.zeros(self.dimension) if self.mean is None else np.array(self.mean)
 
     @property
     def _law_name(self) -> LawName:

@@ -209,7 +209,8 @@ class Lattice:
         if self.name != "custom":
             raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
         object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
-        aspect = Reduced.of(matrix).aspect  # raises when the columns are dependent
+        lengths = np.linalg.norm(Reduced.of(matrix).basis, axis=1)
+        aspect = lengths.max() / lengths.min()
         if aspect > MAX_ASPECT:
             raise ValueError(
                 f"generator must span a lattice whose short basis vectors differ at most "

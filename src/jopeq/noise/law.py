@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jopeq.checks import check_count, check_positive
 from jopeq.random import portable
 from jopeq.random.portable import FAR_EXPONENTIAL, MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
@@ -144,7 +145,7 @@ class ScaledLaw(Law):
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
-        check_dimension(self.dimension)
+        check_count("dimension", self.dimension, 1)
 
     @property
     @abstractmethod
@@ -218,18 +219,6 @@ def as_rows(x: ArrayLike, dimension: int) -> Array:
     return np.asarray(x, dtype=np.float64).reshape(-1, dimension)
 
 
-def check_positive(name: str, value: float) -> None:
-    """Raise unless 0 < value < ∞."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number, got {value}")
-
-
-def check_dimension(dimension: int) -> None:
-    """Raise unless a sample has entries."""
-    if dimension < 1:
-        raise ValueError(f"dimension must be at least 1, got {dimension}")
-
-
 @dataclass(frozen=True)
 class MultivariateT(Law):
     """Multivariate t: density ∝ (1 + xᵀΣ⁻¹x/ν)^{−(ν+L)/2}, Σ = s²·I or a full matrix.
@@ -246,7 +235,7 @@ class MultivariateT(Law):
     dimension: int
 
     def __post_init__(self) -> None:
-        check_dimension(self.dimension)
+        check_count("dimension", self.dimension, 1)
         if not (math.isfinite(self.nu) and self.nu > 2):
             raise ValueError(f"nu must be above 2 (finite variance), got {self.nu}")
         if isinstance(self.squared_scale, (int, float)):
