@@ -25,16 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jopeq.models import (
-    Category,
-    Features,
-    Linear,
-    Logistic,
-    Number,
-    Poisson,
-    Softmax,
-    State,
-)
+from jopeq.models import Category, Features, Linear, Logistic, Number, Poisson, Softmax, State
 from jopeq.models.inference import sigmoid
 
 ROOT = Path(__file__).parents[1]
@@ -442,12 +433,7 @@ def run_seconds(options):
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     table = {"x": rows, "y": rng.integers(0, 10, 60_000)}
     model = Softmax(
-        "y",
-        [Features("x", 521)],
-        classes=range(10),
-        records=60_000,
-        most_records=6000,
-        **TERMS,
+        "y", [Features("x", 521)], classes=range(10), records=60_000, most_records=6000, **TERMS
     )
     hospitals = hospitals_of(table, rng)
     start = time.perf_counter()

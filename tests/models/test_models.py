@@ -23,6 +23,7 @@ from jopeq.models import (
     model_from_spec,
     parse_column,
 )
+from jopeq.models.columns import simplex
 
 TERMS = {"epsilon": 4.0, "clients": 4, "threshold": 3, "records": 12_000}
 COLUMNS = [Number("age", 20, 90), Category("sex", ["F", "M"])]
@@ -301,8 +302,10 @@ def test_missing_values_have_a_level_or_leave_the_record_out():
     model = Logistic("death", columns, **TERMS)
     assert model.design.names[1:] == ("age", "age: missing", "sex: M", "sex: missing")
     rows = model.read(table).rows * math.sqrt(3)
-    assert np.allclose(rows[1], [1, 0, 1, 1, 0])
+    assert np.allclose(rows[1], [1, 0, 1, -1, 0])
     assert np.allclose(rows[2], [1, 0, 0, 0, 1])
+    corners = simplex(7)
+    assert np.allclose(corners @ corners.T, (7 * np.eye(7) - 1) / 6)
     assert rows[3].any() == 0  # its outcome is missing
     shapes = Logistic("death", columns, additive=True, goal="prediction", **TERMS)
     assert shapes.design.names[1] == "age: [20, 24.375)"

@@ -165,8 +165,8 @@ def test_exact_delta_of_a_record(dimensions):
             float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
             for p, q in (worlds, worlds[::-1])
         )
-        stated = get_epsilon_gaussian(apart / sigma, delta)
-        assert get_epsilon_gaussian(alone / sigma, delta) < epsilon <= stated  # holds, and is tight
+        stated = get_epsilon_gaussian(sigma / apart, delta)
+        assert get_epsilon_gaussian(sigma / alone, delta) < epsilon <= stated  # holds, and is tight
 
 
 def test_all_sums_of_a_fit_stay_within_epsilon():

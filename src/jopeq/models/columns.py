@@ -45,7 +45,7 @@ class Column(ABC):
 
     column: str
     missing: bool = field(default=False, kw_only=True)
-    word: ClassVar[str]
+    reference: ClassVar[int | None] = None  # the label that others are compared with
 
     @property
     @abstractmethod
@@ -55,32 +55,54 @@ class Column(ABC):
     @property
     @abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """What the entries are called."""
-
-    def reference(self, *, is_plain: bool) -> int | None:
-        """The entry that is left out, as what the others are compared with."""
-        return None
+        """What the entries of the part are called."""
 
     @property
     def keys(self) -> tuple[Key, ...]:
         """What is read of the table."""
         return self.part.columns
 
-    def names(self, *, is_plain: bool) -> tuple[str, ...]:
-        """Names of the entries of a row."""
-        left_out = self.reference(is_plain=is_plain)
-        kept = [one for place, one in enumerate(self.labels) if place != left_out]
-        return (*kept, f"{self.column}: missing") if self.missing else tuple(kept)
+    def coding(self, *, is_plain: bool) -> Array:
+        """(labels, entries): what a label's 1 becomes. A plain design has a simplex's corners."""
+        if self.reference is None:
+            return np.eye(len(self.labels))
+        return simplex(len(self.labels)) if is_plain else np.eye(len(self.labels))[:, 1:]
+
+    def report(self, *, is_plain: bool) -> tuple[tuple[str, ...], Array, Array]:
+        """(names, what they are of the entries' weights, and what is the constant's)."""
+        coding, names = self.coding(is_plain=is_plain), self.labels
+        base, found = np.zeros(coding.shape[1]), np.eye(coding.shape[1])
+        if self.reference is not None and is_plain:
+            base = coding[self.reference]
+            found = np.delete(coding - base, self.reference, axis=0)
+        if len(found) < len(names):
+            names = tuple(np.delete(names, self.reference or 0).tolist())
+        if self.missing:
+            found, base = np.pad(found, (0, 1)), np.append(base, 0.0)
+            found[-1, -1] = 1.0
+            names = (*names, f"{self.column}: missing")
+        return names, found, base
 
     def fill(self, values: Mapping[Key, Any], *, is_plain: bool) -> tuple[Array, Bools]:
         """The entries of every record, and whose value is missing."""
         found = np.zeros((len(values[self.keys[0]]), self.part.size))
         self.part.fill(found, values)  # type: ignore[arg-type]
-        count, left_out = len(self.labels), self.reference(is_plain=is_plain)
-        is_missing: Any = found[:, count:].any(axis=1)
-        kept = [place for place in range(count) if place != left_out]
-        entries = found[:, kept]
+        is_missing: Any = found[:, len(self.labels) :].any(axis=1)
+        entries = found[:, : len(self.labels)] @ self.coding(is_plain=is_plain)
         return (np.c_[entries, is_missing] if self.missing else entries), is_missing
+
+
+def simplex(count: int) -> Array:
+    """The corners of a simplex around 0, of length 1: (count, count − 1), as far apart as can be.
+
+    >>> simplex(2).tolist()
+    [[1.0], [-1.0]]
+    """
+    found = np.zeros((count, count - 1))
+    for place in range(1, count):
+        found[:place, place - 1], found[place, place - 1] = 1.0, -place
+        found[:, place - 1] *= math.sqrt(count / (count - 1) / (place * (place + 1)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -93,7 +115,6 @@ class Number(Column):
 
     lower: float
     upper: float
-    word: ClassVar[str] = "number"
 
     def __post_init__(self) -> None:
         asked = Mean(self.column, self.lower, self.upper)
@@ -105,7 +126,7 @@ class Number(Column):
         return self.upper / 2.0 - self.lower / 2.0
 
     def as_bins(self) -> Bins:
-        """The same number as 16 bins."""
+        """The same number as bins."""
         return Bins(self.column, self.lower, self.upper, missing=self.missing)
 
     @property
@@ -116,38 +137,47 @@ class Number(Column):
     def labels(self) -> tuple[str, ...]:
         return (self.column,)
 
+    def report(self, *, is_plain: bool) -> tuple[tuple[str, ...], Array, Array]:
+        names, found, base = super().report(is_plain=is_plain)
+        found[0] /= self.half
+        return names, found, base
+
 
 @dataclass(frozen=True)
-class Bins(Number):
+class Bins(Column):
     """A number as ``count`` equal bins between public bounds: any shape can be fitted."""
 
+    lower: float
+    upper: float
     count: int = field(default=16, kw_only=True)
-    word: ClassVar[str] = "bins"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        _set(self, count=as_annotated("count", "int", self.count))
-        if not 2 <= self.count <= 256:
-            raise ValueError(f"count must be from 2 to 256 bins, got {self.count}")
+        asked, count = Mean(self.column, self.lower, self.upper), self.count
+        if not 2 <= as_annotated("count", "int", count) <= 256:
+            raise ValueError(f"count must be from 2 to 256 bins, got {count}")
+        _set(self, column=asked.column, lower=asked.lower, upper=asked.upper, count=int(count))
 
     @property
-    def _histogram(self) -> Histogram:
-        edges = np.linspace(self.lower, self.upper, self.count + 1)
-        return Histogram(self.column, tuple(edges.tolist()))
+    def reference(self) -> int:  # type: ignore[override]
+        """The bin in the middle."""
+        return self.count // 2
+
+    @property
+    def edges(self) -> Array:
+        """The ends of the bins."""
+        return np.linspace(self.lower, self.upper, self.count + 1)
+
+    def coding(self, *, is_plain: bool) -> Array:
+        return simplex(self.count) if is_plain else np.eye(self.count)
 
     @property
     def part(self) -> Part:
-        return self._histogram.parts[0]
+        return Histogram(self.column, tuple(self.edges.tolist())).parts[0]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(f"{self.column}: {label}" for label in self._histogram.labels[:-1])
-
-    def reference(self, *, is_plain: bool) -> int | None:
-        return self.count // 2 if is_plain else None
-
-    def as_bins(self) -> Bins:
-        return self
+        labels = Histogram(self.column, tuple(self.edges.tolist())).labels[:-1]
+        return tuple(f"{self.column}: {label}" for label in labels)
 
 
 @dataclass(frozen=True)
@@ -158,7 +188,7 @@ class Category(Column):
     """
 
     levels: Sequence[Any]
-    word: ClassVar[str] = "category"
+    reference: ClassVar[int | None] = 0
 
     def __post_init__(self) -> None:
         asked = Proportions(self.column, self.levels)  # type: ignore[arg-type]
@@ -174,9 +204,6 @@ class Category(Column):
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{self.column}: {level}" for level in self.levels)
 
-    def reference(self, *, is_plain: bool) -> int | None:
-        return 0
-
 
 @dataclass(frozen=True)
 class Features(Column):
@@ -186,12 +213,11 @@ class Features(Column):
     """
 
     size: int
-    word: ClassVar[str] = "features"
 
     def __post_init__(self) -> None:
-        _set(self, column=str(self.column), size=as_annotated("size", "int", self.size))
-        if not 1 <= self.size <= _MOST_FEATURES:
+        if not 1 <= as_annotated("size", "int", self.size) <= _MOST_FEATURES:
             raise ValueError(f"size must be from 1 to {_MOST_FEATURES} features, got {self.size}")
+        _set(self, column=str(self.column), size=int(self.size))
 
     @property
     def part(self) -> Part:
@@ -219,7 +245,9 @@ class Features(Column):
         return found / np.maximum(np.sqrt(squares(found)), 1.0)[:, None], is_missing
 
 
-KINDS: dict[str, type[Column]] = {one.word: one for one in (Number, Category, Bins, Features)}
+KINDS: dict[str, type[Column]] = {
+    one.__name__.lower(): one for one in (Number, Category, Bins, Features)
+}
 
 
 def _set(column: Column, /, **values: Any) -> None:
@@ -235,7 +263,7 @@ def column_from(given: Mapping[str, Any]) -> Column:
 
 def describe(column: Column) -> dict[str, Any]:
     """The kind of a column and its fields, as JSON holds them."""
-    return {"kind": column.word, **asdict(column)}
+    return {"kind": type(column).__name__.lower(), **asdict(column)}
 
 
 def parse_column(text: str) -> Column:
@@ -315,16 +343,24 @@ class Design:
         """The columns, and where their entries are."""
         found, first = [], 1
         for one in self.columns:
-            last = first + len(one.names(is_plain=self.is_plain))
+            last = first + len(one.report(is_plain=self.is_plain)[0])
             found.append((one, slice(first, last)))
             first = last
         return tuple(found)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What the entries of a row are called."""
-        each = (one.names(is_plain=self.is_plain) for one in self.columns)
+        """What the coefficients are called; there are as many as entries of a row."""
+        each = (one.report(is_plain=self.is_plain)[0] for one in self.columns)
         return (CONSTANT_NAME, *(name for names in each for name in names))
+
+    @cached_property
+    def report(self) -> Array:
+        """(names, entries): coefficients of weights, in the columns' units."""
+        found = np.eye(len(self.names))
+        for one, place in self.places:
+            _, found[place, place], found[0, place] = one.report(is_plain=self.is_plain)
+        return found / self.length
 
     @property
     def keys(self) -> tuple[Key, ...]:

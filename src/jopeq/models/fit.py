@@ -18,6 +18,7 @@ from jopeq.models.hazard import concordance
 from jopeq.models.prediction import centre_rows
 from jopeq.models.totals import Array
 from jopeq.privacy.guarantee import Guarantee, digits_up
+from jopeq.statistics.pictures import BAR, ERROR, stack_panels
 
 if TYPE_CHECKING:
     from jopeq.models.model import Model
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _Z95 = 1.959964  # of the normal distribution
 _FORMAT = "jopeq-fit-1"
 _RATIOS = {"logistic": "odds ratio", "poisson": "rate ratio", "hazard": "hazard ratio"}
-_BAND, _LINE = "#00bc66", "#000000"
 _NOTES = (
     "Fitted for prediction: there are no intervals.",
     "The constant is of the middle of all bounds and the first of all levels.",
@@ -79,17 +79,14 @@ class Fit(Mapping[str, Coefficient]):
     # Coefficients
 
     @cached_property
-    def _scale(self) -> Array:
-        """A coefficient over its weight: columns and the outcome in their units."""
-        design, scale = self.model.design, getattr(self.model, "scale", None)
-        found = np.full(len(self.weights), scale.half if scale else 1.0) / design.length
-        for one, place in design.places:
-            found[place.start] /= one.half if type(one) is Number else 1.0
-        return found
+    def _report(self) -> Array:
+        """Coefficients of weights: columns and the outcome are in their units."""
+        scale = getattr(self.model, "scale", None)
+        return self.model.design.report * (scale.half if scale else 1.0)
 
     @cached_property
     def _values(self) -> Array:
-        found, scale = self.weights * self._scale[:, None], getattr(self.model, "scale", None)
+        found, scale = self._report @ self.weights, getattr(self.model, "scale", None)
         found[0] += scale.lower + scale.half if scale else 0.0
         found[0] -= math.log(getattr(self.model, "most_exposure", 1.0))
         return found
@@ -99,7 +96,8 @@ class Fit(Mapping[str, Coefficient]):
         """Every coefficient by name; of several classes, by class and name."""
         found, errors = {}, [None] * len(self.weights)
         if self.covariance is not None:
-            errors = (np.sqrt(np.diag(self.covariance)) * self._scale).tolist()
+            spread = self._report @ self.covariance @ self._report.T
+            errors = np.sqrt(spread.diagonal()).tolist()
         for output, values in enumerate(self._values.T.tolist()):
             label = "" if self.weights.shape[1] == 1 else f"{self.classes_[output]}: "
             names = [label + name for name in self.model.design.names]
@@ -197,11 +195,6 @@ class Fit(Mapping[str, Coefficient]):
 
         Bars and bands are intervals of 95%.
         """
-        try:
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError("plot needs Matplotlib: pip install 'jopeq[experiments]'") from error
         design, told = self.model.design, list(self.values())
         shapes = [(one, told[place]) for one, place in design.places if isinstance(one, Bins)]
         drawn = {one.name for _, bins in shapes for one in bins}
@@ -209,15 +202,11 @@ class Fit(Mapping[str, Coefficient]):
         if design.has_features or self.weights.shape[1] > 1 or not (rest or shapes):
             raise ValueError("plot needs told coefficients of one outcome: there are none")
         heights = [0.6 + 0.3 * len(rest)] * bool(rest) + [2.4] * len(shapes)
-        figure = Figure(figsize=(5.4, sum(heights)), layout="constrained")
-        FigureCanvasAgg(figure)
-        panels = list(figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
-        for panel in panels:
-            panel.spines[["top", "right"]].set_visible(False)
+        figure, panels = stack_panels(heights)
         if rest:
-            _draw_forest(panels.pop(0), rest, _RATIOS.get(self.model.word, ""))
-        for panel, (column, bins) in zip(panels, shapes, strict=True):
-            _draw_shape(panel, column, bins, column.reference(is_plain=design.is_plain))
+            _draw_forest(panels[0], rest, _RATIOS.get(self.model.word, ""))
+        for panel, (column, bins) in zip(panels[bool(rest) :], shapes, strict=True):
+            _draw_shape(panel, column, bins, is_plain=design.is_plain)
         return figure
 
     # Elsewhere
@@ -326,20 +315,22 @@ def _draw_forest(panel: Any, told: list[Coefficient], ratio: str) -> None:
     show = _power if ratio else float
     for place, one in enumerate(told):
         value = one.value or 0.0
-        panel.plot([show(end) for end in one.interval or (value,) * 2], [place] * 2, color=_LINE)
-        panel.plot(show(value), place, "s", color=_BAND)
-    panel.axvline(show(0.0), color=_LINE, linewidth=0.5, linestyle=":")
+        panel.plot([show(end) for end in one.interval or (value,) * 2], [place] * 2, color=ERROR)
+        panel.plot(show(value), place, "s", color=BAR)
+    panel.axvline(show(0.0), color=ERROR, linewidth=0.5, linestyle=":")
     panel.set(yticks=range(len(told)), yticklabels=[one.name for one in told])
     panel.set(xlabel=ratio or "coefficient", xscale="log" if ratio else "linear")
+    panel.set_ylim(-0.6, len(told) - 0.4)
+    for write in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
+        write("{x:.3g}")
 
 
-def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient], reference: int | None) -> None:
-    if reference is not None:
-        bins.insert(reference, Coefficient("", 0.0, 0.0))
+def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient], *, is_plain: bool) -> None:
+    if is_plain:
+        bins.insert(column.reference, Coefficient("", 0.0, 0.0))
     told = [(math.nan if one.hidden else one.value, one.error or 0.0) for one in bins]
     values, errors = np.array(told[: column.count], dtype=np.float64).T
-    edges = np.linspace(column.lower, column.upper, column.count + 1)
     low, high = values - _Z95 * errors, values + _Z95 * errors
-    panel.stairs(values, edges, color=_LINE, baseline=None)
-    panel.stairs(high, edges, baseline=low, fill=True, color=_BAND, alpha=0.4)
+    panel.stairs(values, column.edges, color=ERROR, baseline=None)
+    panel.stairs(high, column.edges, baseline=low, fill=True, color=BAR, alpha=0.4)
     panel.set(xlabel=column.column, ylabel="effect")

@@ -93,7 +93,7 @@ class Newton:
     """Gradient and Hessian in every sum."""
 
     def __init__(self, design: Design, family: Binomial | Counts, messages: int | None) -> None:
-        self.size, self.length = len(design.names), design.length
+        self.size, self.length, self.report = len(design.names), design.length, design.report
         self.family, self.messages = family, messages or MESSAGES
         self.first: Array = np.zeros(self.size)  # weights of the first sum
 
@@ -149,7 +149,7 @@ class Newton:
         count = float(kept["count"])
         spectral = float(kept["noise"]) / self.family.balance * math.sqrt(2.0 * self.size)
         edge = spectral / math.sqrt(count)  # the norm of the Hessian's noise
-        inverse, is_open = invert(kept["hessian"] / count, FLOOR * edge, edge)
+        inverse, is_open = invert(kept["hessian"] / count, FLOOR * edge, edge, self.report)
         return kept["weights"] / count, inverse, inverse @ (kept["gradient"] / count), is_open
 
     def start(self, kept: dict[str, Array]) -> Array:
@@ -198,7 +198,7 @@ class LeastSquares:
     messages = 1
 
     def __init__(self, design: Design, half: float, *, is_told: bool) -> None:
-        self.size, self.length = len(design.names), design.length
+        self.size, self.length, self.report = len(design.names), design.length, design.report
         self.half, self.is_told = half, is_told
         self._shrink = self.length / math.sqrt(self.length**2 + 1.0)
         self._constant = design.constant * self._shrink
@@ -228,7 +228,7 @@ class LeastSquares:
         noise, count = float(state.kept["noise"]), float(state.kept["records"])
         inside, eye = moments[:-1, :-1], np.eye(self.size)
         edge = noise * math.sqrt(2.0 * self.size)
-        inverse, is_open = invert(inside, FLOOR * edge, edge)
+        inverse, is_open = invert(inside, FLOOR * edge, edge, self.report)
         found = inverse @ moments[:-1, -1]
         theta = np.append(-found, 1.0)
         square = float(theta @ theta)
@@ -244,6 +244,7 @@ class LeastSquares:
             figures={
                 "records": count,
                 "R²": min(max(1.0 - left / max(around, left), 0.0), 1.0),
+                "± of R²": noise * square / max(around, left),
                 "residual variance": left / count * (self.half * self.length / self._shrink) ** 2,
             },
         )

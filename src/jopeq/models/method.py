@@ -71,14 +71,15 @@ class Estimate(NamedTuple):
     figures: dict[str, float]  # noisy: "records", and others
 
 
-def invert(matrix: Array, floor: float, edge: float) -> tuple[Array, Array]:
+def invert(matrix: Array, floor: float, edge: float, report: Array) -> tuple[Array, Array]:
     """(inverse with eigenvalues of at least ``floor``, which coefficients noise hides).
 
     A coefficient is hidden where directions of eigenvalues below ``edge`` have 5% of it.
     """
     values, vectors = np.linalg.eigh(matrix)
     inverse = (vectors / np.maximum(values, floor)) @ vectors.T
-    return inverse, (vectors[:, values < edge] ** 2).sum(axis=1) >= 0.05
+    lost = ((report @ vectors[:, values < edge]) ** 2).sum(axis=1)
+    return inverse, lost >= 0.05 * (report**2).sum(axis=1)
 
 
 def make_positive(matrix: Array) -> Array:

@@ -87,14 +87,13 @@ def _expect(model: Model) -> tuple[float | None, float | None, str]:
         scale, slope, balance = family.scale, family.null[1], family.balance
         residual = math.sqrt(slope)
     # of a coefficient, in units of its column's standard deviation: sampling, and noise
-    levels = max(2, *(len(one.labels) for one in model.columns))
-    width = math.sqrt((1.0 - 1.0 / levels) / levels)  # 0.5 for numbers, less for a bin of many
-    information = model.records * slope * width
+    information = model.records * slope * _SPREAD
     plain = residual / slope / math.sqrt(model.records)
     spread = noise * scale * model.design.length / math.sqrt(averaged)
     error = math.hypot(plain, spread / information)
     edge = spread / balance * math.sqrt(2.0 * size) * model.design.length
-    if information * width < edge:
+    levels = max(len(one.labels) for one in model.columns)  # of which each has its share
+    if model.records * slope * min(_SPREAD**2, 1.0 / max(1, levels - 1)) < edge:
         verdict = f"noise: take fewer columns than {size - 1}, more records or a larger epsilon"
     elif error > _WIDE * plain:
         verdict = f"intervals will be wide, {error / plain:.1f} times those without privacy"

@@ -37,7 +37,11 @@ class Heads:
         self.size, self.outputs = len(design.names), outputs
         self.is_centred = design.has_features
         self.messages = messages or (FEATURE_MESSAGES if self.is_centred else TABLE_MESSAGES)
-        self._groups = [place for one, place in design.places if isinstance(one, Bins)]
+        self._groups = [
+            slice(place.start, place.start + one.count)
+            for one, place in design.places
+            if isinstance(one, Bins)
+        ]
         self.clip = 0.5 if outputs == 1 else 0.25
         first = math.sqrt(1.0 - 1.0 / outputs)  # the length of an error at the start
         self.rate = 4.0 if outputs == 1 else 1.18 * outputs * first / self.clip
