@@ -6,7 +6,8 @@ Patients are simulated: exponential times of hazard 0.12 a year in the first gro
 times that in the second, censored from year 2 to 12, cut into bins of ten years. Ten hospitals send
 one sum; its noise is drawn with the variance of the plan's shares, and "shares" sends real ones.
 A line says how often the test rejects, how often bands cover the true survival at years 2, 4, 6, 8
-and 10 and how often those years are told; of evaluations, errors and coverage of each figure; of hazard ratios, coverage of their intervals.
+and 10 and how often those years are told; of evaluations, errors and coverage of each figure;
+of hazard ratios, coverage of their intervals.
 """
 
 from __future__ import annotations
