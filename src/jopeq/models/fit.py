@@ -320,6 +320,7 @@ def _draw_forest(panel: Any, told: list[Coefficient], ratio: str) -> None:
     panel.axvline(show(0.0), color=ERROR, linewidth=0.5, linestyle=":")
     panel.set(yticks=range(len(told)), yticklabels=[one.name for one in told])
     panel.set(xlabel=ratio or "coefficient", xscale="log" if ratio else "linear")
+    panel.tick_params(axis="x", which="minor", labelsize="xx-small")
     panel.set_ylim(-0.6, len(told) - 0.4)
     for write in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
         write("{x:.3g}")
