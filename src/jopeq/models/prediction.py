@@ -19,7 +19,7 @@ import numpy as np
 from jopeq.models import totals
 from jopeq.models.columns import CONSTANT, LENGTH, Bins, Design
 from jopeq.models.inference import sigmoid
-from jopeq.models.method import Estimate, Records, State, make_positive
+from jopeq.models.method import Estimate, Records, State
 from jopeq.models.totals import Array, Integers
 from jopeq.random.portable import exp, squares
 
@@ -40,10 +40,8 @@ class Heads:
         self._penalty = np.eye(self.size)
         for one, place in design.places:
             if isinstance(one, Bins):
-                steps, group = (
-                    np.diff(one.coding, axis=0),
-                    slice(place.start, place.stop - one.missing),
-                )
+                steps = np.diff(one.coding, axis=0)
+                group = slice(place.start, place.start + steps.shape[1])
                 self._penalty[group, group] += SMOOTHING * steps.T @ steps
         self.clip = 0.5 if outputs == 1 else 0.25
         first = math.sqrt(1.0 - 1.0 / outputs)  # the length of an error at the start
@@ -98,7 +96,9 @@ class Heads:
             inner *= count / LENGTH**2 / max(float(np.trace(inner)), noise)  # of length 1 again
             gram[0, 1:] = gram[1:, 0] = 0.0  # centred rows have no mean
             gram[1:, 1:] = inner
-        raised = make_positive(gram) + RIDGE * noise * math.sqrt(self.size) * self._penalty
+        values, vectors = np.linalg.eigh(gram)
+        positive = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        raised = positive + RIDGE * noise * math.sqrt(self.size) * self._penalty
         inverse: Any = np.linalg.inv(raised)
         sent = {"weights": np.zeros((self.size, self.outputs)), "centre": centre}
         return State(1, sent, {"inverse": inverse, "records": np.array(count)})
