@@ -1,4 +1,8 @@
-"""What a secure sum costs: ``python benchmarks/secure.py`` prints Markdown tables.
+"""What a secure sum costs: the rows that results/secure.jsonl lacks, and the table of the docs.
+
+    python benchmarks/secure.py            # runs what is missing
+    python benchmarks/secure.py --page     # then the table of docs/hospitals.md
+    python benchmarks/secure.py --speed    # prints how fast masks and shares are made
 
 Everything is run and timed, nothing is extrapolated. Flower's SecAgg+ is timed by its own
 primitives with as many neighbours, in the same run.
@@ -7,8 +11,11 @@ primitives with as many neighbours, in the same run.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +54,9 @@ from timing import best_seconds, cores, load, machine
 BITS = 8
 _MOD = 1 << 32  # Flower's default
 _KEY_BYTES = 9  # of private key stream for an entry of a share
-_ROW = "| " + " | ".join(["{}"] * 6) + " |"
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "results/secure.jsonl", ROOT / "docs/hospitals.md"
+START, END = "<!-- secure sums: begin -->\n", "<!-- secure sums: end -->\n"
 
 
 class Clock:
@@ -133,7 +142,7 @@ def ours(clients: int, entries: int) -> dict[str, Any]:
         everyone[number].receive(inboxes[number])
     clock("shares", first.receive, inboxes[0])
     vector = np.arange(entries) % (1 << BITS)
-    sent = {0: clock("masks", first.masked, vector)}
+    sent = {0: clock("masks", first.mask, vector)}
     gone = range(clients - clients // 10, clients)
     is_checked = clients <= 10
     random = np.random.default_rng(0)
@@ -204,61 +213,68 @@ def flower(clients: int, entries: int, neighbours: int) -> dict[str, Any]:
     return {"up": up, **clock.seconds}
 
 
-def protocol(sizes: list[int], cohorts: list[int]) -> None:
-    """Print the tables of the protocol's costs."""
+def speed(entries: int) -> None:
+    """Print how fast this machine makes masks and shares."""
     print(machine(), "load", load(), "\n")
-    speeds = masks(max(sizes))
-    encoding(max(sizes), speeds["ChaCha20"])
+    speeds = masks(entries)
+    encoding(entries, speeds["ChaCha20"])
     print("GB/s on one core:", {name: round(speed / 1e9, 2) for name, speed in speeds.items()})
     print(f"masks at {speeds['mask'] / speeds['AES-256-CTR']:.0%} of the key stream's speed\n")
-    print(
-        _ROW.format(
-            "entries",
-            "clients",
-            "neighbours",
-            "who",
-            "client CPU s (shares + masks)",
-            "client bytes up",
-        )
-        + " server CPU s (adding + opening, a tenth gone) |"
-    )
-    print("|---" * 7 + "|")
-    for entries in sizes:
-        for clients in cohorts:
+
+
+def protocol(sizes: list[int], cohorts: list[int]) -> None:
+    """Time what is not kept, and keep it."""
+    done = {(row["entries"], row["clients"]) for row in rows()}
+    for entries, clients in itertools.product(sizes, cohorts):
+        if (entries, clients) not in done:
             mine = ours(clients, entries)
-            k = mine["neighbours"]
-            print(
-                _ROW.format(
-                    f"{entries:,}",
-                    clients,
-                    k,
-                    "jopeq",
-                    f"{mine['shares']:.3f} + {mine['masks']:.3f}",
-                    f"{mine['up']:,}",
-                ),
-                f"{mine['server'] + mine['adding']:.2f} + {mine['opening']:.2f} |",
-            )
-            theirs = flower(clients, entries, k)
-            print(
-                _ROW.format(
-                    "",
-                    "",
-                    "",
-                    "Flower SecAgg+",
-                    f"{theirs['shares']:.3f} + {theirs['masks']:.3f}",
-                    f"{theirs['up']:,} ({theirs['up'] / mine['up']:.1f} ×)",
-                ),
-                f"{theirs['one survivor']:.3f} for each survivor |",
-                flush=True,
-            )
+            theirs = flower(clients, entries, mine["neighbours"])
+            row = {"entries": entries, "clients": clients, "jopeq": mine, "flower": theirs}
+            with RESULTS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**row, "machine": machine(), "load": load()}) + "\n")
+
+
+def rows() -> list[dict[str, Any]]:
+    """What is kept."""
+    lines = RESULTS.read_text("utf-8").splitlines() if RESULTS.exists() else []
+    return sorted(map(json.loads, lines), key=lambda row: (row["entries"], row["clients"]))
+
+
+def page() -> None:
+    """Fill in the table of the docs."""
+    names = "entries|clients|neighbours|who|client: shares + masks, s|client: bytes up"
+    lines = [f"| {names.replace('|', ' | ')} | server: adding + opening, s |", "|---" * 7 + "|"]
+    for row in rows():
+        mine, theirs = row["jopeq"], row["flower"]
+        adding = mine["server"] + mine["adding"]
+        place = f"{row['entries']:,} | {row['clients']:,} | {mine['neighbours']}"
+        costs = f"{mine['shares']:.3f} + {mine['masks']:.3f} | {mine['up']:,}"
+        lines.append(f"| {place} | jopeq | {costs} | {adding:.2f} + {mine['opening']:.2f} |")
+        costs = f"{theirs['shares']:.3f} + {theirs['masks']:.3f} | {theirs['up']:,}"
+        more = f"({theirs['up'] / mine['up']:.1f} ×)"
+        each = f"{theirs['one survivor']:.3f} for each survivor"
+        lines.append(f"| | | | Flower SecAgg+ | {costs} {more} | {each} |")
+    about = rows()[-1]["machine"]
+    where = f"On {about['processor']}, {about['date']}:"
+    head, _, rest = PAGE.read_text("utf-8").partition(START)
+    _, _, tail = rest.partition(END)
+    table = "\n".join(lines)
+    PAGE.write_text(f"{head}{START}\n{where}\n\n{table}\n\n{END}{tail}", "utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, nargs="+", default=[10**5, 10**6])
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1000])
+    parser.add_argument("--page", action="store_true", help="fill in the table of the docs")
+    parser.add_argument("--speed", action="store_true", help="print how fast shares are made")
     given = parser.parse_args()
+    if given.speed:
+        speed(max(given.entries))
+        return
     protocol(given.entries, given.clients)
+    if given.page:
+        page()
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ import pandas as pd
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq_lab.training.config import TrainConfig
-from paper.authors import theirs
-from paper.kept_runs import Job
+from paper.kept_runs import Job, theirs
 from paper.words import code, decibels, epsilon_up, number, percents, plain
 
 CLIENTS, LATTICE = 30, "A2"
@@ -28,16 +27,11 @@ LEARNING_RATE = 0.1  # the paper's
 GRID = (0.01, 0.03, 0.2)  # tried beside it
 TOO_HIGH, GRID_ROUNDS = 0.2, 95  # often divergent, never the best: one seed shows that
 TOO_LOW = 0.01  # the default of the authors' code; far from its end after 160 rounds
-LONG_ROUNDS, LONG_RATES = 480, (0.01, 0.03)  # whether the slow rate overtakes in the end
-LONG_ROWS = ("none", "jopeq", "response")
 COLUMNS = ((2.0, 2.0), (2.0, 3.0), (1.0, 3.0))  # (R, ε)
 PUBLISHED = {2.0: (0.5, 4.0), 3.0: (0.2, 4.0)}  # ε: the authors' (s², ν)
 
-# The paper's Table II by column: test accuracy in percent, and SNR in dB as 20·log10 (None: ∞)
-PAPER = {
-    row: list(zip(one["accuracy"], one["snr_db"], strict=True))
-    for row, one in theirs("paper", "Table II").items()
-}
+# The paper's Table II by column: test accuracy in percent, and SNR in dB as 20·log10
+PAPER = theirs("paper", "Table II")
 AUTHORS_CODE = theirs("code", "Table II")  # run once on the same files at R = 1, ε = 3
 _KEPT = ("rounds", "accuracy", "snr_db")
 _AS_THE_CODE = ", as the code quantizes"
@@ -102,27 +96,13 @@ def table2_schemes() -> list[tuple[str, Scheme]]:
     return list(rows)
 
 
-def table2_jobs(data_dir: Path | None = None, count: int = SEEDS) -> Iterator[Job]:
+def jobs(data_dir: Path | None = None, count: int = SEEDS) -> Iterator[Job]:
     """Table II, the most wanted first: the paper's rate, the lower ones, last the higher one."""
     for lr in (LEARNING_RATE, *GRID):
         for seed in range(1 if lr == TOO_HIGH else count):
             for label, coder in table2_schemes():
                 rounds = GRID_ROUNDS if lr == TOO_HIGH else ROUNDS
                 yield _job(label, coder, data_dir, rounds=rounds, lr=lr, seed=seed)
-
-
-def jobs(data_dir: Path | None = None, count: int = SEEDS) -> Iterator[Job]:
-    """The table, and whether more rounds change what it says of learning rates."""
-    yield from table2_jobs(data_dir, count)
-    yield from longer_jobs(data_dir)
-
-
-def longer_jobs(data_dir: Path | None = None) -> Iterator[Job]:
-    """Some rows of R = 1, ε = 3 at the two low learning rates, three times as many rounds."""
-    rows = schemes_at(*COLUMNS[-1])
-    for lr in LONG_RATES:
-        for label in LONG_ROWS:
-            yield _job(label, rows[label], data_dir, rounds=LONG_ROUNDS, lr=lr, seed=0)
 
 
 def _job(label: str, coder: Scheme, data_dir: Path | None, **chosen: Any) -> Job:
@@ -196,16 +176,6 @@ def last_changes(runs: pd.DataFrame, lr: float, rounds: int = 10) -> pd.Series:
 # Tables
 
 
-def longer_table(runs: pd.DataFrame, longer: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy of the low learning rates, seed 0, after the usual rounds and after more."""
-    known = pd.concat([runs[(runs.seed == 0) & runs.lr.isin(LONG_RATES)], longer])
-    chosen = known.merge(longer[ROW].drop_duplicates(), on=ROW)
-    table = 100 * chosen.pivot_table("test_accuracy", ROW, ["rounds", "lr"], sort=False)
-    table = table.sort_index(axis=1).round(1).reset_index("scheme", drop=True)
-    table.columns = [f"{rounds} rounds, lr {lr:g}" for rounds, lr in table.columns]
-    return table.rename(index=code).rename_axis("scheme").reset_index()
-
-
 def column_table(runs: pd.DataFrame, rate: float, epsilon: float) -> pd.DataFrame:
     """One column of the paper's Table II: paper and ours side by side."""
     cells = dict(list(runs.groupby([*ROW, "lr"])))
@@ -237,13 +207,9 @@ def _of_paper(label: str, column: int) -> tuple[str, str]:
     """The paper's accuracy and SNR of a row; its Table II has the published (s², ν)."""
     name = label.removesuffix(", published")
     if label in ("none", "sdq") or label != name:
-        accuracy, snr = PAPER[name][column]
-        return str(accuracy), number(_or_infinite(snr))
+        accuracy, snr = (PAPER[name][key][column] for key in ("accuracy", "snr_db"))
+        return str(accuracy), number(math.inf if snr is None else snr)
     return "–", "–"
-
-
-def _or_infinite(snr: float | None) -> float:
-    return math.inf if snr is None else snr
 
 
 def _accuracy(runs: pd.DataFrame) -> str:
@@ -285,7 +251,7 @@ def beside_the_code(runs: pd.DataFrame) -> pd.DataFrame:
                 "scheme": code(label),
                 "rounds": rounds,
                 f"accuracy: {both}": f"{100 * accuracy:.1f} / **{percents(ours)}**",
-                f"SNR dB: {both}": f"{number(_or_infinite(snr))} / {_snr(mine)}",
+                f"SNR dB: {both}": f"{number(math.inf if snr is None else snr)} / {_snr(mine)}",
             }
         )
     return pd.DataFrame(rows).set_index(["label", "gap"])

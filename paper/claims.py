@@ -125,15 +125,6 @@ def _table2(results: Results) -> Claims:
     yield "`t`, `t+sdq` and `response` hold the ε that is asked for; `jopeq` does not", holding
 
 
-def _longer(results: Results) -> Claims:
-    ends = results.longer.pivot_table("test_accuracy", cifar.ROW, "lr")
-    before = results.table2[results.table2.seed == 0].set_index([*cifar.ROW, "lr"]).test_accuracy
-    after = results.longer.set_index([*cifar.ROW, "lr"]).test_accuracy
-    is_even = ((ends[cifar.TOO_LOW] - ends[0.03]).abs() < 0.01).all()
-    above = (after - before.reindex(after.index) > 0.02).all()
-    yield "480 rounds make lr 0.01 and 0.03 even, far above 160 rounds", bool(is_even and above)
-
-
 def _snr(results: Results) -> Claims:
     off, other = ((results.snr[way] - results.snr.paper).abs() for way in ("code", "whole"))
     met = bool((off < 0.5).all() and (other > off).all())
@@ -222,7 +213,6 @@ SECTIONS: Mapping[str, Callable[[Results], Claims]] = {
     "fig2": _fig2,
     "fig3": _fig3,
     "table2": _table2,
-    "longer": _longer,
     "snr": _snr,
     "fig4": _fig4,
     "fig5": _fig5,

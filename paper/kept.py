@@ -26,7 +26,6 @@ class Results:
     fig2: pd.DataFrame
     fig3: pd.DataFrame
     table2: pd.DataFrame
-    longer: pd.DataFrame
     snr: pd.DataFrame
     fig4: pd.DataFrame
     repository: pd.DataFrame
@@ -52,8 +51,7 @@ def read_results(folder: Path) -> Results:
         table1_code=runs_of(mnist.code_jobs(count=1), table1),
         fig2=runs_of(mnist.fig2_jobs(), folder / "fig2.jsonl"),
         fig3=runs_of(mnist.fig3_jobs(count=1), table1, folder / "fig3.jsonl"),
-        table2=runs_of(cifar.table2_jobs(count=1), folder / "table2.jsonl"),
-        longer=runs_of(cifar.longer_jobs(), folder / "table2.jsonl"),
+        table2=runs_of(cifar.jobs(count=1), folder / "table2.jsonl"),
         snr=frame_of(read_records(folder / snr.FILE, snr.Conventions)),
         fig4=attacks_of("fig4", attacks),
         repository=attacks_of("repository", attacks),

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -19,6 +20,7 @@ from jopeq.errors import DataError
 from jopeq_lab.training.config import TrainConfig
 from jopeq_lab.training.record import rename_terms
 
+AUTHORS = Path(__file__).parents[1] / "results" / "authors.jsonl"
 Record = TypeVar("Record")
 Progress = Callable[[int, int, "Run"], None]  # (runs done, runs in all, the last one)
 
@@ -121,6 +123,16 @@ def read_records(path: Path, kind: type[Record]) -> list[Record]:
                 f"{path}, line {number} is no {kind.__name__} ({error}): delete that line"
             ) from error
     return records
+
+
+@lru_cache
+def theirs(source: str, table: str) -> dict[str, dict[str, Any]]:
+    """Rows of a table that nothing here makes: of the "paper", its "code" or its "repository".
+
+    Each line of the file names its version, when it was run, and what was changed for that.
+    """
+    lines = map(json.loads, AUTHORS.read_text(encoding="utf-8").splitlines())
+    return {one["row"]: one for one in lines if (one["source"], one["table"]) == (source, table)}
 
 
 SETTINGS = (

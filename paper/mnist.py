@@ -18,9 +18,8 @@ import pandas as pd
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq_lab.training.config import TrainConfig
-from paper.authors import theirs
 from paper.cifar import authors_rate
-from paper.kept_runs import Job
+from paper.kept_runs import Job, theirs
 from paper.words import code, decibels, epsilon_up, number, percent, percents, plain
 
 EPSILON, RATE = 4.0, 1.0

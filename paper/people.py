@@ -44,7 +44,7 @@ SIZES = (50_000, 200_000, 1_000_000)
 EPSILONS = (2.0, 4.0, 8.0)
 DELTA = 1e-5
 ATTACKS, PICTURES = "people_attacks.jsonl", "people_attacks.npz"
-ATTACKED = 8  # images
+ATTACKED = ((16, ("dlg", "idlg")), (4, ("inverting", "adaptive")))  # images, and by what
 SEEDS = 3
 BITS = (6, 8, 10)
 SIGNAL = 0.4  # of the clip: what the mean of updates is taken to be where 6 bits must do
@@ -274,33 +274,37 @@ def attack_reports(data_dir: Path, folder: Path, device: str) -> None:
     from jopeq_lab.training.models import build
 
     dataset = load("cifar10", data_dir)
-    victims, labels = dataset.test_inputs[:ATTACKED], dataset.test_labels[:ATTACKED]
     seen = GradientMap(build("lenet", dataset.input_shape, 10, seed=0).to(device), (3, 32, 32))
-    gradients = true_gradients(seen, victims, labels)
-    clip = float(torch.linalg.vector_norm(gradients, dim=1).median())
-    schemes = {
-        "raw": scheme("none"),
-        "response, ε = 3 per entry": scheme("response", epsilon=3.0, rate=8.0),
-        "response, ε = 4 per entry": scheme("response", epsilon=4.0, rate=8.0),
-        **{f"sphere, ε = {e:g}": Sphere(epsilon=e, clip=clip) for e in (8.0, 4.0, 2.0)},
-    }
-    outcomes = compare(
-        seen,
-        victims.to(device),
-        labels.to(device),
-        schemes,
-        ("dlg", "idlg", "inverting", "adaptive"),
-        AttackConfig(method="dlg", iterations=100),
-        keep=folder / "unfinished" / PICTURES,
-        resume=True,
-    )
-    pictures, names = {"originals": victims}, ("label", "method", "ssim", "mse", "status")
-    with (folder / ATTACKS).open("w", encoding="utf-8") as file:
+    few = ATTACKED[-1][0]  # images whose reconstructions are kept
+    pictures, lines = {"originals": dataset.test_inputs[:few]}, []
+    for count, methods in ATTACKED:
+        victims, labels = dataset.test_inputs[:count], dataset.test_labels[:count]
+        gradients = true_gradients(seen, victims, labels)
+        clip = float(torch.linalg.vector_norm(gradients, dim=1).median())
+        schemes = {
+            "raw": scheme("none"),
+            "response, ε = 3 per entry": scheme("response", epsilon=3.0, rate=8.0),
+            "response, ε = 4 per entry": scheme("response", epsilon=4.0, rate=8.0),
+            **{f"sphere, ε = {e:g}": Sphere(epsilon=e, clip=clip) for e in (8.0, 4.0, 2.0)},
+        }
+        outcomes = compare(
+            seen,
+            victims.to(device),
+            labels.to(device),
+            schemes,
+            methods,
+            AttackConfig(method="dlg", iterations=100),
+            keep=folder / "unfinished" / f"{count}_{PICTURES}",
+            resume=True,
+        )
         for one in outcomes:
-            facts = {name: getattr(one, name) for name in names}
-            add_record(file, SimpleNamespace(**facts, scheme=one.spec, clip=clip))
-            pictures[f"{one.label}|{one.method}"] = one.images.cpu()
+            facts = {name: getattr(one, name) for name in ("label", "method", "ssim", "mse")}
+            lines.append(SimpleNamespace(**facts, status=one.status, scheme=one.spec, clip=clip))
+            pictures[f"{one.label}|{one.method}"] = one.images[:few].cpu()
             print(f"{one.label}, {one.method}: {one.recovered}, SSIM at most {max(one.ssim):.3f}")
+    with (folder / ATTACKS).open("w", encoding="utf-8") as file:
+        for line in lines:
+            add_record(file, line)
     pixels = {k: (v.clamp(0.0, 1.0) * 255.0).round().byte().numpy() for k, v in pictures.items()}
     write_npz(folder / PICTURES, **pixels)
 

@@ -98,7 +98,7 @@ def _rows(sizes: Sequence[int], clients: int) -> Iterator[Conventions]:
             wide = SkewedBox(name, rate, epsilon, is_of_text=True)
             ways = (code, sizes), (code, whole), (wide, whole), (_ours(alike), whole)
             found = [mean_snr(*way, clients) for way in (*ways, (_ours(honest), whole))]
-            published = PAPER[name][column][1]
+            published = PAPER[name]["snr_db"][column]
             yield Conventions(name, rate, epsilon, published, *found, settings)
 
 

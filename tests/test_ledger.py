@@ -337,6 +337,35 @@ def test_a_ledger_of_a_client_counts_the_rounds_of_its_sums():
             spent.charge(given, 10)  # no round left; none affordable; other terms on top
 
 
+def test_a_refusal_for_want_of_delta_says_so():
+    given = {
+        "clip": 1.0,
+        "records": 5000,
+        "sampling": 1.0,
+        "rounds": 1,
+        "clients": 5,
+        "threshold": 4,
+    }
+    generous = jopeq.RecordSum(epsilon=0.05, delta=1e-4, **given)  # puts more by for each sum
+    ledger = Ledger(4.0, 1e-5)
+
+    def spend():
+        for number in range(40):
+            ledger.charge(generous, 10, run=str(number))
+
+    with pytest.raises(BudgetSpentError, match="δ = 1e-05"):
+        spend()
+    assert 1 < ledger.rounds < 40
+    assert ledger.spent.epsilon < 2.0
+    large = jopeq.RecordSum(epsilon=4.0, delta=1e-5, **given)
+    full = Ledger(4.0, 1e-5)
+    full.charge(large, 10)
+    with pytest.raises(BudgetSpentError) as other:
+        full.charge(large, 10, run="again")
+    assert "δ" not in str(other.value)
+    assert refused(Ledger(4.0, 1e-12).charge, large, 10) == "scheme"
+
+
 SUMMED = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=6, threshold=5, rounds=2)
 
 

@@ -38,7 +38,7 @@ from jopeq_lab.explorer.grid import (
 )
 
 ROOT = Path(__file__).parents[1]
-DATA = ROOT / "src" / "jopeq" / "lab" / "explorer" / "data"
+DATA = ROOT / "lab" / "jopeq_lab" / "explorer" / "data"
 Cell = tuple[float, ...] | str  # error, bits and more, or the reason of a refusal
 
 

@@ -13,7 +13,7 @@ from jopeq_lab.pictures.colours import GREY, INK, LOOKS, ORDERED, PAGE, look_of
 from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, stacked, svg
 from paper.theorems.aggregation import FEATURES, SHOWN
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS
-from paper.words import short, signed
+from paper.words import signed
 
 Part = Mapping[str, Any]
 
@@ -133,7 +133,8 @@ def draw_convergence(part: Part, panels: Any) -> None:
     """Theorem III.5: F(w_t) − F* of every problem, and the bounds."""
     places = [(name, split) for name in NAMES for split in SPLITS]
     for panel, place in zip(panels, places, strict=True):
-        rows = {r["scheme"]: r for r in part["rows"] if (r["problem"], r["split"]) == place}
+        mine = [r for r in part["rows"] if (r["problem"], r["split"]) == place]
+        rows = {r["scheme"]: r for r in mine if r["scheme"] in ("none", "jopeq", CLIPPED)}
         names = [_band(panel, row, scheme) for scheme, row in rows.items()]
         names += [_bound(panel, rows["jopeq"], *bound) for bound in _BOUNDS]
         dress(panel, f"{', '.join(place)}, ψ = {rows['jopeq']['gap']:.2g}", ylabel="F(w_t) − F*")
@@ -141,19 +142,6 @@ def draw_convergence(part: Part, panels: Any) -> None:
         plain_log(panel, "y")
         name_lines(panel, names)
     panel.figure.supxlabel("local step t", fontsize=10)
-
-
-def draw_constant(part: Part, panels: Any) -> None:
-    """Where the printed constant fails: a small loss, started at its optimum."""
-    (panel,), row = panels, part["from_optimum"]
-    names = [_band(panel, row, "jopeq")]
-    bounds = (_BOUNDS[0], ("proof", "bound, as derived", ":"), _BOUNDS[1])
-    names += [_bound(panel, row, *bound) for bound in bounds]
-    title = f"Loss times {short(row['factor'])}, started at w*"
-    dress(panel, title, xlabel="local step t", ylabel="F(w_t) − F*")
-    plain_log(panel, "x")
-    plain_log(panel, "y")
-    name_lines(panel, names)
 
 
 def _bound(panel: Any, row: Part, form: str, name: str, dashes: str) -> tuple[float, str, str]:
@@ -178,7 +166,6 @@ FIGURES: Mapping[str, tuple[str, Callable[[Part, Any], None], Panels]] = {
     "theory-noise-share": ("noise_share", draw_noise_share, (2, 4.0, True)),
     "theory-aggregation": ("aggregation", draw_aggregation, (2, 3.6, True)),
     "theory-convergence": ("convergence", draw_convergence, (6, 2.4, True)),
-    "theory-constant": ("convergence", draw_constant, (1, 3.4, True)),
 }
 
 
@@ -189,6 +176,5 @@ def drawn(parts: Mapping[str, Part]) -> dict[Path, bytes]:
         figure, panels = new_panels(count, height, sharex=shared)
         draw(parts[part], panels)
         files[Path(f"{name}.svg")] = svg(figure)
-        if count > 1:
-            files[Path(f"{name}-phone.svg")] = svg(stacked(figure))
+        files[Path(f"{name}-phone.svg")] = svg(stacked(figure))
     return files

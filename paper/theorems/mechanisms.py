@@ -1,10 +1,4 @@
-"""What Sections II and III say in passing, computed.
-
-scale        Section III-A: the share of samples that ζ puts into the unit ball
-elliptical   Section II-C: why multivariate Laplace noise has no ε for d > 1
-laws         Section III-C: ℓ2 and Gaussian noise in JoPEQ, next to Laplace and t
-network      Section III-C: the ε against an observer who lacks the seed, on A2
-"""
+"""What Sections II and III say in passing, computed: scale, other laws of noise, eavesdroppers."""
 
 from __future__ import annotations
 

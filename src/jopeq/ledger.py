@@ -11,17 +11,23 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from jopeq.checks import check_count, check_delta, check_number, check_positive
 from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError
 from jopeq.files import atomic, check_own_file
-from jopeq.privacy.accounting import Composition, Mechanism, check_count, check_delta, check_number
+from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.schemes.base import Scheme
 from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_accounting import RecordRounds, epsilon_within
+from jopeq.sums.record_accounting import (
+    LEAST_DELTA,
+    RecordRounds,
+    epsilon_within,
+    is_delta_short,
+)
 from jopeq.sums.record_sum import RecordSum
 
 _FORMAT = "jopeq-ledger-2"
@@ -94,9 +100,7 @@ class Ledger:
     """
 
     def __init__(self, budget: float, delta: float = 0.0) -> None:
-        check_number("budget", budget)
-        if not 0.0 < budget < math.inf:
-            raise ValueError(f"budget must be a positive finite number, got {budget!r}")
+        check_positive("budget", budget)
         check_delta(delta)
         self._budget, self._delta = float(budget), float(delta)
         self._scheme: str | None = None
@@ -269,9 +273,13 @@ class Ledger:
                     "ends a scheme of more rounds, or a new run a name of its own"
                 )
             if not self._pays(run, 1):
+                after = {**self._runs, run.key: run.with_rounds(1)}.values()
+                is_delta = is_delta_short([one.spent for one in after], self._delta, self._budget)
                 raise BudgetSpentError(
                     f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
-                    f"every {unit} (spent so far in {self._rounds} rounds); nothing was sent"
+                    f"every {unit} (spent so far in {self._rounds} rounds)"
+                    + f", as what each round puts by of δ = {self._delta:g} is used up: fewer and "
+                    "larger sums spend less of δ" * is_delta + "; nothing was sent"
                 )
             for more in range(2, min(1 + ahead, left) + 1):
                 self._pays(run, more)
@@ -283,10 +291,10 @@ class Ledger:
         """The run as far as it was charged; raises where this ledger cannot count it."""
         once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
         self._check_process()
-        if self._spent.counts or self._delta == 0.0:
+        if self._spent.counts or self._delta < LEAST_DELTA:
             raise LedgerError(
-                "rounds of a private sum need a ledger of their own with a delta above 0: "
-                "Ledger(budget, delta=1e-5)",
+                "rounds of a private sum need a ledger of their own with a delta of at least "
+                f"{LEAST_DELTA:g}: Ledger(budget, delta=1e-5)",
                 code="scheme",
             )
         if self._runs and unit != self._unit:
@@ -313,7 +321,7 @@ class Ledger:
         return self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING)
 
     def _epsilon_of(self, runs: Iterable[Run]) -> float:
-        return epsilon_within([run.spent for run in runs], self._delta, self._budget)
+        return _epsilon(tuple(run.spent for run in runs), self._delta, self._budget)
 
     def _note(self, cost: Guarantee, spec: str) -> None:
         self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
@@ -509,6 +517,12 @@ class Ledger:
                 f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
                 "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
             ) from error
+
+
+@lru_cache(maxsize=64)
+def _epsilon(runs: tuple[RecordRounds, ...], delta: float, budget: float) -> float:
+    """ε of these rounds, which a ledger asks for several times in a row."""
+    return epsilon_within(runs, delta, budget)
 
 
 def check_clip_is_public(scheme: Scheme) -> None:

@@ -282,6 +282,32 @@ def test_a_restored_ledger_is_refused(circle, is_kept):
     assert one.run(6) == (1, 2, 3)
 
 
+@pytest.mark.parametrize("dropouts", ["repeat", "recover"])
+@pytest.mark.parametrize("is_left", ["all", "audit file", "nothing"])
+def test_a_restored_ledger_is_refused_in_every_circle(circle, is_left, dropouts):
+    """Another run's name and another protocol are another circle of the same identities."""
+    one = circle(3, 3)
+    for number in (1, 2, 3):
+        one.run(number)
+    other = circle(3, 3, circle="another run", dropouts=dropouts)
+    for name in ("folder", "identities", "trusted", "ledgers"):
+        setattr(other, name, getattr(one, name))
+    other.server = CircleServer(other.terms, trusted=other.trusted)
+    del one.ledgers[1].shares[1:]  # others have seen the serial of before the third share
+    if is_left == "nothing":
+        shutil.rmtree(one.folder / "1")
+        shutil.rmtree(one.folder / "run" / "1")
+    elif is_left == "audit file":
+        (one.folder / "1" / "serials.json").unlink()
+    with pytest.raises(TooFewClientsError):
+        other.run(1)
+    told = other.refusals[1 if is_left != "nothing" else 2]
+    assert "was restored" in str(told)
+    assert [other.ledgers[n].count() for n in (2, 3)] == [3, 3]
+    one.ledgers[1].shares += [(0, 0)] * 2  # raised by its owner
+    assert other.run(20) == (1, 2, 3)
+
+
 # Terms, and the page
 
 

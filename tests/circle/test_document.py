@@ -104,7 +104,8 @@ def test_statements_that_identities_sign(round_of):
     terms, keys = one.got["keys"][100], one.sent["keys"][101][HEADER:]
     identity = Ed25519PublicKey.from_public_bytes(keys[64:96])
     about = hashed(terms) + (101).to_bytes(8, "little")
-    identity.verify(keys[96:], b"jopeq sum keys\0" + about + keys[:64])
+    signed = b"jopeq sum keys\0" + about + keys[:64] + keys[96:104]  # the serial
+    identity.verify(keys[104:], signed)
     transcript = hashed(hashed(terms) + hashed(one.got["shares"][100]))
     bound = hashed(b"jopeq sum senders\0" + transcript + bytes([0b1111]))
     statement = b"jopeq sum survivors\0" + bound + bytes([0b1111])

@@ -1,5 +1,6 @@
 """The guard: any app behind the node's own bounds."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -69,11 +70,64 @@ def test_the_guard_starts_supernodes_alone(command):
         start_guarded(command)
 
 
-# Processes: a SuperNode that starts what it is told to, found through PATH, and ends
+def test_only_pinned_apps_run(flower, tmp_path):
+    app = hashlib.sha256(b"reviewed").hexdigest()
+    config = {**LIMITS, "jopeq-app-sha256": f"{'0' * 64}, {app}"}
+    hospitals = Hospitals(flower, tmp_path, node=config)
+    inner = dict(hospitals.apps)
+    for n in NODES:
+        hospitals.apps[n] = guard_app(lambda n=n: inner[n], app)
+    hospitals.apps[44] = guard_app(lambda: fail(AssertionError), "1" * 64)
+    hospitals.apps[55] = guard_app(lambda: fail(AssertionError))
+    strategy = hospitals.strategy()
+    strategy.start(hospitals.grid, num_rounds=1)
+    assert sorted(strategy.reports[0].entries) == [11, 22, 33]
+    assert {one.code for one in strategy.reports[0].failed} == {"limits"}
+    assert [hospitals.shares()[n] for n in NODES] == [1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("given", ["", "abc", "g" * 64, ","])
+def test_a_pin_that_pins_nothing_starts_no_node(given, monkeypatch):
+    monkeypatch.setattr(guard.shutil, "which", lambda name: "/bin/true")
+    command = ["flower-supernode", "--node-config", f'jopeq-app-sha256="{given}"']
+    with pytest.raises(ValueError, match="sha256"):
+        start_guarded(command)
+
+
+# Processes: the guard becomes a SuperNode of this script, which starts what it is told to
 
 
 OTHERS = ["flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation"]
 NEWER = "1.43.0"
+LAUNCH = """
+import os, shutil
+from pathlib import Path
+from flwr.supercore.constant import TaskType
+from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
+from flwr.supercore.superexec.executor.types import ExecutionSpec
+
+spec = ExecutionSpec(
+    task_type=TaskType.CLIENT_APP, runtime_api_address="127.0.0.1:1", token="t", insecure=True,
+    root_certificates_path=None, runtime_dependency_install=False, parent_pid=None,
+    suppress_output=False, task_id=1,
+)
+command = Path(FOLDER, "flwr-clientapp")
+text = command.read_text()
+for break_it in (
+    lambda: command.chmod(0o600),
+    lambda: command.write_text(text.replace("#!", "#!/nowhere")),
+    lambda: command.unlink(),
+    lambda: shutil.rmtree(command.parent),
+):
+    command.write_text(text)
+    command.chmod(0o700)
+    break_it()
+    try:
+        SubprocessExecutor().launch(spec)
+        print("started")
+    except OSError as error:
+        print(type(error).__name__)
+"""
 
 
 @pytest.fixture
@@ -81,7 +135,7 @@ def supernode(tmp_path):
     """Runs ``jopeq guard`` around a SuperNode of this script: exit status, and what is told."""
     programs, newer = tmp_path / "programs", tmp_path / "newer"
     for name in ("flwr-clientapp", *OTHERS):  # Flower's own, which would load the app
-        write_program(programs / name, f"touch '{tmp_path}/loaded'")
+        write_program(programs / name, f": > '{tmp_path}/loaded'")
     metadata = newer / f"flwr-{NEWER}.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)
     metadata.write_text(f"Metadata-Version: 2.1\nName: flwr\nVersion: {NEWER}\n")
@@ -93,6 +147,7 @@ def supernode(tmp_path):
         environment = {**os.environ, "PATH": path, "NEWER": str(newer)}
         environment["PYTHONPATH"] = os.pathsep.join(libraries)
         command = [sys.executable, "-m", "jopeq", "guard", "--", "flower-supernode"]
+        command += ["--node-config", f'jopeq-ledger="{tmp_path}/ledger.json"']
         ended = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
         )
@@ -108,13 +163,50 @@ def write_program(path, script):
     path.chmod(0o700)
 
 
-def test_other_kinds_of_apps_are_refused(supernode):
+def test_other_kinds_of_apps_are_refused(supernode, tmp_path):
     given = "--runtime-api-address 127.0.0.1:1 --token t --insecure"
     tried = [f"{name} {given}; echo $?" for name in OTHERS]
     status, statuses, told = supernode("\n".join([*tried, "exit 7"]))
     assert (status, statuses) == (7, ["1"] * len(OTHERS))
     for name in OTHERS:
         assert f"jopeq guard: {name} is refused" in told
+    folder = tmp_path / "ledger.json.guard"
+    assert f"jopeq guard: every app of this node is started by {folder}" in told
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_flowers_launcher_starts_no_app_without_the_guard(supernode, tmp_path):
+    """Not executable; its interpreter gone; itself gone; the whole folder gone."""
+    script = tmp_path / "launch.py"
+    script.write_text(LAUNCH.replace("FOLDER", repr(f"{tmp_path}/ledger.json.guard")))
+    status, told, _ = supernode(f"'{sys.executable}' '{script}'")
+    assert (status, told) == (0, ["PermissionError", *["FileNotFoundError"] * 3])
+
+
+def test_a_guard_whose_commands_do_not_run_starts_no_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(guard.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(guard.shutil, "which", lambda name: "/bin/true")
+    config = f'jopeq-ledger="{tmp_path}/ledger.json"'
+    with pytest.raises(JoPEQError) as caught:
+        start_guarded(["flower-supernode", f"--node-config={config}"])
+    assert caught.value.code == "guard"
+
+
+def test_apps_end_with_their_node():
+    """Also where the node is killed and Flower's own end hangs; the guard is the node itself."""
+    app = (
+        "import os, threading, time\nfrom jopeq.flower import guard\nguard._GRACE = 0.1\n"
+        "threading.Thread(target=guard._end_with, args=(os.getppid(),), daemon=True).start()\n"
+        "print(os.getpid(), flush=True)\ntime.sleep(300)"
+    )
+    node = subprocess.Popen(
+        ["/bin/sh", "-c", '"$0" -c "$1"; true', sys.executable, app], stdout=subprocess.PIPE
+    )
+    with node.stdout as pipe:
+        int(pipe.readline())
+        node.kill()
+        node.wait()
+        assert pipe.read() == b""  # which the app holds open until it ends
 
 
 def test_every_kind_of_app_that_flower_starts_has_a_shim():

@@ -91,7 +91,7 @@ class Watching:
 
 
 client = record_client(
-    scheme, model=net, loss=cross_entropy, load=records, most_records=300, table=table,
+    scheme, model=net, loss=cross_entropy, load=records, most_records=300, load_table=table,
     example=(torch.zeros(64), torch.tensor(0)),
 )
 server = ServerApp()
@@ -230,7 +230,7 @@ def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     assert report["largest"] > 1 / 8  # where weights start; steps of lr·z·C/batch leave it
     most = max(ledgers, key=lambda ledger: ledger.rounds)
     assert most.rounds >= 5  # the survey, three rounds, and the attempt whose node was killed
-    (asked, _), (trained, _) = most.runs.values()
+    asked, trained = (run.spent.rounds for run in most.runs)
     assert (asked, trained) == (1, most.rounds - 1)
     scheme = jopeq.RecordSum(**TERMS)
     spent = epsilon_of((scheme.spend(report["dimension"], trained),), 1e-5, 4.0)

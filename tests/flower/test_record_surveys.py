@@ -14,7 +14,7 @@ from jopeq import Ledger
 from jopeq.circle.circle import Kind
 from jopeq.circle.circle_client import read_audit
 from jopeq.flower import RoundFailedError, ask, record_client, survey_client
-from jopeq.flower import sum_server as module
+from jopeq.flower import server as module
 from jopeq.flower.guard import guard_app
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD

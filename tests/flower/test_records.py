@@ -18,6 +18,7 @@ import jopeq
 from jopeq import Ledger
 from jopeq.analysis.plan import RecordRow
 from jopeq.circle.circle import Kind, kind_of
+from jopeq.errors import ProtocolError
 from jopeq.flower import (
     RecordStrategy,
     RoundFailedError,
@@ -26,10 +27,10 @@ from jopeq.flower import (
     record_strategy,
     reply_total,
 )
-from jopeq.flower import sum_server as module
+from jopeq.flower import server as module
 from jopeq.flower.record_app import _draw
 from jopeq.flower.refusals import read_failure
-from jopeq.flower.tasks import RECORD
+from jopeq.flower.tasks import RECORD, Offer
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.torch import clipped_sum
@@ -563,6 +564,14 @@ CHANGES = {
     "a δ beside the ledger's": ({}, {"jopeq-budget-delta": 1e-6}, "settings"),
     "no ledger": ({}, {"jopeq-ledger": "/nowhere/ledger.json"}, "budget"),
 }
+
+
+@pytest.mark.parametrize("change", [{"run": "n" * 201}, {"scheme": " " * (1 << 18)}, {"run": 7}])
+def test_long_texts_are_refused_before_anything_is_planned(change):
+    terms = {"message": b"", "scheme": SCHEME.spec, "dimension": 1, "run": "", **change}
+    content = RecordDict({RECORD: ConfigRecord(terms)})
+    with pytest.raises(ProtocolError, match="texts"):
+        Offer.take(Message(content, dst_node_id=1, message_type="train"))
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 import jopeq
 from jopeq import Ledger
 from jopeq.circle.circle_recover import joins
-from jopeq.flower import RoundFailedError, SumMod, SumStrategy, sum_server
+from jopeq.flower import RoundFailedError, SumMod, SumStrategy, server
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD
 from tests.flower.identities import write_identity
@@ -107,8 +107,8 @@ quiet = {"fraction_evaluate": 0.0, "min_train_nodes": 2, "min_available_nodes": 
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
-    monkeypatch.setattr(sum_server, "_WAIT", 0.0)
-    monkeypatch.setattr(sum_server, "_POLL", 0.0)
+    monkeypatch.setattr(server, "_WAIT", 0.0)
+    monkeypatch.setattr(server, "_POLL", 0.0)
 
 
 @pytest.fixture

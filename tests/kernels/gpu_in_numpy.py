@@ -83,8 +83,7 @@ def _noise(plan, private, first, count):
         draws = portable.laplace(private, first * size, count * size) * numbers["noise_scale"]
         return draws.reshape(count, size)
     words = private.words64(lane=0, start=2 * first, count=2 * count)
-    places = np.arange(2 * first, 2 * (first + count), 2)
-    draws = portable.exponential_of(words[0::2], private, 0, places)
+    draws = portable.exponential_of(words[0::2], private, 0, 2 * first, 2)
     radius = np.sqrt(portable.expm1(draws * numbers["two_over_nu"]) * numbers["nu"])
     points = np.stack(portable.circle(words[1::2])[:size], axis=1)
     return points * (radius * numbers["noise_scale"])[:, None]
@@ -96,7 +95,7 @@ def _in_cells(plan, x, counts):
     *shift, inverse_y, low_x, low_y, extent_x, extent_y = (numbers[f"f{k}"] for k in range(7))
     frame = (x - shift) * (numbers["inverse_step"], inverse_y)
     counts[3] += np.count_nonzero(~(np.abs(frame) < _MAX_COORDINATE).all(axis=1))
-    near = Lattice("A2").geometry.nearest(frame)
+    near = Lattice("A2").geometry.nearest(frame.T).T
     cell = np.stack((near[:, 0] - near[:, 1] - low_x, 2.0 * near[:, 1] - low_y), axis=1)
     is_boxed = ((cell >= 0.0) & (cell < (extent_x, extent_y))).all(axis=1)
     key = np.where(is_boxed, cell[:, 0] + cell[:, 1] * extent_x, 0.0).astype(np.int64)

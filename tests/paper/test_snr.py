@@ -12,7 +12,7 @@ from paper.cifar import CLIENTS, COLUMNS, PAPER
 def test_the_kept_rows_are_the_papers_and_what_is_computed(results):
     columns = range(len(COLUMNS))
     names = ("sdq", "t", "t+sdq", "jopeq")
-    assert list(results.snr.paper) == [PAPER[name][c][1] for c in columns for name in names]
+    assert list(results.snr.paper) == [PAPER[name]["snr_db"][c] for c in columns for name in names]
     kept = results.snr.query("rate == 1").set_index("scheme").code
     for name in ("sdq", "jopeq"):
         found = snr.mean_snr(snr.SkewedBox(name, 1.0, 3.0), snr.tensor_sizes(), CLIENTS)

@@ -5,15 +5,13 @@ from fractions import Fraction
 
 import pytest
 
+from jopeq.checks import check_count, check_delta, check_number
 from jopeq.privacy.accounting import (
     BASIC,
     Composition,
     Mechanism,
     _binomial_window,
     _hockey_stick,
-    check_count,
-    check_delta,
-    check_number,
     optimal_epsilon,
 )
 

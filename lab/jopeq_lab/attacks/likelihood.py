@@ -193,10 +193,10 @@ def _row(kind: str, width: float, **others: Any) -> Likelihood:
 def _letters(scheme: Scheme, opened: Opened) -> NDArray[Any]:
     """The letters of a scalar scheme, one an entry."""
     count, coder = sum(opened.sizes), scheme.codec.coder
-    letters, position = [], 0
+    letters = []
     for first in range(0, count, coder.chunk):
         some = min(coder.chunk, count - first)
-        values, position = coder.decode(opened.body, position, some)
+        values = coder.decode(opened.body, first, some)
         letters.append(np.asarray(values).reshape(some, -1)[:, 0])
     return np.concatenate(letters)
 

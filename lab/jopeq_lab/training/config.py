@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from jopeq.checks import check_count
 from jopeq.entries.spread import best_spread
-from jopeq.privacy.accounting import check_count
 from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
 from jopeq.sums.record_sum import RecordSum

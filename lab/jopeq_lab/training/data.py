@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from jopeq.checks import check_count
 from jopeq.errors import DataError
 from jopeq.files import user_cache
-from jopeq.privacy.accounting import check_count
 from jopeq_lab.training.download import (
     CIFAR10_BATCHES,
     CLASSES,

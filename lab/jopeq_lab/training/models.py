@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from jopeq.privacy.accounting import check_count
+from jopeq.checks import check_count
 from jopeq_lab.training.seeding import seeded
 
 Shape = tuple[int, int, int]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.privacy.accounting import check_count
+from jopeq.checks import check_count
 from jopeq.random import portable
 from jopeq_lab.training.seeding import Indices, permutation, seeded_stream
 

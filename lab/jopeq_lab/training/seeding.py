@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jopeq.privacy.accounting import check_count
+from jopeq.checks import check_count
 from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream, derive
 

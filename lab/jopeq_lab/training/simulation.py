@@ -251,7 +251,8 @@ def train(
 
     ``resume`` continues from the last checkpoint in ``out``, or starts where there is none. Rounds
     recorded after the checkpoint run again: on the same machine with the same number of threads
-    their results are equal bit for bit, except for private noise, which never repeats.
+    their results are equal bit for bit, except for private noise, which never repeats, and for
+    gradients of hospitals' records, which sit in random slots and round in other ways.
     A run that diverges ends early: ``result.diverged`` says why, and earlier rounds are kept.
     ``progress`` is called after every round, before the round's checkpoint is written.
     ``tensorboard`` is a folder for TensorBoard, which shows the rounds as they come.

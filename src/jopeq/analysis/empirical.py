@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.privacy.accounting import check_count
+from jopeq.checks import check_count
 from jopeq.random.streams import PrivateStream, SharedStream, private_stream
 from jopeq.schemes.base import Scheme
 

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from jopeq.checks import check_count
 from jopeq.entries.spread import best_spread, normalised_error
-from jopeq.privacy.accounting import check_count
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum

@@ -12,7 +12,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jopeq.privacy.accounting import check_count, check_delta
+from jopeq.checks import check_count, check_delta, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,7 @@ class LocalDp:
 
     def __post_init__(self) -> None:
         for name in ("clip", "sensitivity", "epsilon"):
-            value = getattr(self, name)
-            if not (isinstance(value, float | int) and 0.0 < value < math.inf):
-                raise ValueError(f"{name} must be a positive finite number, got {value!r}")
+            check_positive(name, getattr(self, name))
         check_delta(self.delta)
         if self.delta == 0.0:
             raise ValueError("delta must be above 0: Gaussian noise has no pure ε")

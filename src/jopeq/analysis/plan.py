@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jopeq.analysis.learning import CLEAR, Verdict, judge, judge_records, mean_error
+from jopeq.checks import check_count
 from jopeq.entries.spread import best_spread
 from jopeq.errors import DesignError
-from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import portable

@@ -51,11 +51,11 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Literal
 
+from jopeq.checks import check_count, check_recovery
 from jopeq.circle import crypto
 from jopeq.circle.masks import LEAST_BITS, MOST_BITS
 from jopeq.circle.messages import KEY_BYTES, SIGNATURE_BYTES
 from jopeq.errors import ProtocolError
-from jopeq.privacy.accounting import check_recovery
 from jopeq.random.streams import SEED_BYTES
 
 HEAD = b"JoPC\x01"  # and the version
@@ -141,7 +141,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, least, most in (("bits", LEAST_BITS, MOST_BITS), ("length", 1, 1 << 48)):
-            _check_whole(name, getattr(self, name), least, most)
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least, most))
 
     def to_bytes(self) -> bytes:
         numbers = self.bits.to_bytes(1, "little") + self.length.to_bytes(8, "little")
@@ -191,8 +191,10 @@ class CircleTerms:
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r:.80}")
         for name, most in (("clients", 1 << 20), ("colluding", 1 << 20), ("attempts", 1 << 20)):
-            _check_whole(name, getattr(self, name), 0 if name == "colluding" else 1, most)
-        _check_whole("threshold", self.threshold, self.colluding + 2, self.clients)
+            least = 0 if name == "colluding" else 1
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least, most))
+        threshold = check_count("threshold", self.threshold, self.colluding + 2, self.clients)
+        object.__setattr__(self, "threshold", threshold)
         if self.dropouts not in ("repeat", "recover"):
             raise ValueError(f'dropouts must be "repeat" or "recover", got {self.dropouts!r:.80}')
         if self.unsigned not in (True, False):
@@ -358,8 +360,3 @@ def reply_statement(kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"")
 def pair_key(private: bytes, other: bytes, transcript: bytes, one: int, two: int) -> bytes:
     """The key of the mask that the members of two positions share."""
     return crypto.mask_key(private, other, transcript, one, two, label=b"jopeq circle mask\0")
-
-
-def _check_whole(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} must be a whole number, {least} to {most}, got {value!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,7 +93,7 @@ class CircleClient:
         runtime = home if keys is None else own_folder(Path(keys))
         name = hashlib.sha256(self._bound + self._me).hexdigest()[:16]
         self.audit = home / "audit.jsonl"
-        self._lock, self._seen = home / ".circle.lock", home / f"{name}.serials.json"
+        self._lock, self._seen = home / ".circle.lock", home / "serials.json"
         self._state = runtime / f".{name}.key"
         self._recover = None
         if terms.dropouts == "recover":
@@ -104,9 +104,9 @@ class CircleClient:
                 self._lock,
                 identity=identity,
                 trusted=self._trusted,
-                charge=lambda attempt, transcript, members: self._pay(
-                    attempt, transcript, [Entry(member, b"", 0) for member in members]
-                ),
+                join=self._serial,
+                check=self._check_serials,
+                charge=self._pay,
             )
 
     @property
@@ -154,7 +154,7 @@ class CircleClient:
             at = self._check(attempt, private)
             self._check_numbers(attempt, content)
             self._save(b"", serial)
-            self._pay(attempt, transcript, attempt.entries)
+            self._pay(attempt, transcript, {one.identity: one.serial for one in attempt.entries})
             following = self._entry().to_bytes()
 
         def finish(share: Any) -> bytes:
@@ -192,7 +192,7 @@ class CircleClient:
     def _check(self, attempt: Attempt, private: bytes) -> int:
         """The client's position in the cohort; ``ProtocolError`` unless all is as agreed."""
         entries = attempt.entries
-        identities, seen = [entry.identity for entry in entries], self._serials()
+        identities = [entry.identity for entry in entries]
         if identities != sorted(set(identities)):
             raise ProtocolError("the identities of a cohort must rise")
         if len({entry.key for entry in entries}) != len(entries):
@@ -207,20 +207,26 @@ class CircleClient:
             )
         for entry in entries:
             entry.check(self._bound, self._trusted)
-            if entry.serial < seen.get(entry.identity.hex(), 0):
-                raise ProtocolError(
-                    f"the serial {entry.serial} of identity {entry.identity.hex()} is below one "
-                    "that was seen: its ledger was restored from a copy"
-                )
+        self._check_serials({entry.identity: entry.serial for entry in entries})
         return at
+
+    def _check_serials(self, serials: Mapping[bytes, int]) -> None:
+        """Refuse members whose ledger counts less than it did, in whatever circle that was."""
+        seen = self._serials()
+        for identity, serial in serials.items():
+            if serial < seen.get(identity.hex(), 0):
+                raise ProtocolError(
+                    f"the serial {serial} of identity {identity.hex()} is below one that was seen: "
+                    "its ledger was restored from a copy, or is new and needs a new identity"
+                )
 
     # Files; all under the lock
 
-    def _pay(self, attempt: Attempt, transcript: bytes, entries: Sequence[Entry]) -> None:
+    def _pay(self, attempt: Attempt, transcript: bytes, members: Mapping[bytes, int]) -> None:
         """Charge the ledger, then write the share down and remember the serials of its cohort."""
-        self._check_ledger(0)
+        self._serial()
         told = self._charge(attempt) or {}
-        serials = {entry.identity.hex(): entry.serial for entry in entries}
+        serials = {identity.hex(): serial for identity, serial in members.items()}
         line = {
             "previous": _last_hash(self.audit),
             "circle": self.terms.circle,
@@ -237,6 +243,8 @@ class CircleClient:
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+        if self.terms.unsigned:
+            serials.clear()  # of identities that anybody may invent
         serials[self._me.hex()] = self._count()
         seen = self._serials()
         known = {one: max(serial, seen.get(one, 0)) for one, serial in serials.items()}
@@ -247,8 +255,8 @@ class CircleClient:
         private, _ = self._load()
         if not private:
             private = fresh_seed()
-            self._save(private, self._count())
-        entry = Entry(self._me, crypto.public(private), self._count())
+            self._save(private, self._serial())
+        entry = Entry(self._me, crypto.public(private), self._serial())
         signature = self._identity.sign(entry.statement(self._bound))
         return Entry(entry.identity, entry.key, entry.serial, signature)
 
@@ -258,18 +266,22 @@ class CircleClient:
         if self._state.exists():
             check_own_file(self._state, is_secret=True)
             state = json.loads(self._state.read_bytes())
-        self._check_ledger(state["serial"])
+        self._serial(state["serial"])
         is_same_boot = state["boot"] == boot_id()
         return (bytes.fromhex(state["key"]) if is_same_boot else b""), state["serial"]
 
-    def _check_ledger(self, serial: int) -> None:
-        """Refuse where the ledger counts fewer shares than this client has sent."""
-        known = max(serial, self._serials().get(self._me.hex(), 0))
-        if self._count() < known:
+    def _serial(self, least: int = 0) -> int:
+        """Shares that the ledger counts; refused where this client has sent more in any circle."""
+        sent = (
+            [line["serial"] for line in read_audit(self.audit)[-1:]] if self.audit.exists() else []
+        )
+        known, found = max(least, self._serials().get(self._me.hex(), 0), *sent), self._count()
+        if found < known:
             raise ProtocolError(
-                f"the ledger counts {self._count()} shares and this client has sent {known}: the "
-                "ledger was restored from a copy; count the missing shares before anything else"
+                f"the ledger counts {found} shares and this client has sent {known}: the ledger "
+                "was restored from a copy; count the missing shares before anything else"
             )
+        return found
 
     def _save(self, private: bytes, serial: int) -> None:
         state = {"key": private.hex(), "serial": serial, "boot": boot_id()}

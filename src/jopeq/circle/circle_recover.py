@@ -6,7 +6,7 @@ the attempt and of the circle are part of its terms, and so of every key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,11 @@ def joins(message: bytes) -> bool:
 
 
 class RecoverMember:
-    """The client's side; ``charge(attempt, transcript, identities)`` is called under the lock."""
+    """The client's side; the callables are called under the lock.
+
+    ``join()`` is the serial of a client whose ledger was not restored, ``check(serials)`` refuses
+    members whose ledger was, and ``charge(attempt, transcript, serials)`` pays.
+    """
 
     def __init__(
         self,
@@ -57,13 +61,15 @@ class RecoverMember:
         *,
         identity: Ed25519PrivateKey,
         trusted: Collection[bytes],
-        charge: Callable[[Attempt, bytes, Iterable[bytes]], None],
+        join: Callable[[], int],
+        check: Callable[[Mapping[bytes, int]], None],
+        charge: Callable[[Attempt, bytes, Mapping[bytes, int]], None],
     ) -> None:
         self._terms, self._bound, self._file, self._lock = terms, bound, file, lock
         self._options: dict[str, Any] = {"identity": identity, "trusted": trusted}
         if terms.unsigned:
             self._options = {"unsigned": True}
-        self._charge = charge
+        self._join, self._check, self._charge = join, check, charge
 
     def accept(
         self, message: bytes, check: Callable[[Attempt], None]
@@ -79,7 +85,8 @@ class RecoverMember:
         with alone(self._lock):
             if kind == messages.Kind.TERMS:
                 mine = _round_terms(attempt, self._bound, round=Terms.from_bytes(inner).round)
-                client = Client(mine, int.from_bytes(number, "little"), **self._options)
+                me, serial = int.from_bytes(number, "little"), self._join()
+                client = Client(mine, me, serial=serial, **self._options)
                 reply = client.keys(inner)
             else:
                 client = self._load(attempt)
@@ -93,6 +100,8 @@ class RecoverMember:
                 if kind not in steps:
                     raise ProtocolError(f"a client answers no message of kind {kind}")
                 reply = steps[messages.Kind(kind)](inner)
+                if kind == messages.Kind.ROSTER:
+                    self._check(client.members)
             self._save(client)
         return pack_message(Kind.ANSWER, reply)
 

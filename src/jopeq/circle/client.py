@@ -39,6 +39,8 @@ class Client:
     unsigned : bool (default: False)
         Takes unsigned terms for more than 100 clients too, which are refused otherwise: a server
         that lies about survivors opens a single client there.
+    serial : int (default: 0)
+        Shares that this client's ledger has paid for; signed with its keys.
     """
 
     def __init__(
@@ -49,13 +51,14 @@ class Client:
         identity: Ed25519PrivateKey | None = None,
         trusted: Collection[bytes] = (),
         unsigned: bool = False,
+        serial: int = 0,
     ) -> None:
         terms.check_signed(unsigned=unsigned)
         if terms.is_signed != (identity is not None) or terms.is_signed != bool(trusted):
             raise ValueError("signed terms need identity and trusted, other terms take neither")
         if isinstance(me, bool) or not isinstance(me, int) or not 0 <= me < 1 << 64:
             raise ValueError(f"me must be a whole number, 0 to 2⁶⁴ − 1, got {me!r}")
-        self.terms, self.me = terms, me
+        self.terms, self.me, self._serial = terms, me, serial
         self._identity, self._trusted = identity, frozenset(trusted)
         self.phase = "keys"
         """The method that comes next; "done" after the last."""
@@ -197,6 +200,7 @@ class Client:
         """Everything but the identity, secrets included: for a file that nobody else reads."""
         state = {
             "terms": self.terms.to_bytes().hex(),
+            "serial": self._serial,
             "me": self.me,
             "phase": self.phase,
             "secrets": [part.hex() for part in (self._mask_key, self._share_key, self._seed)],
@@ -213,7 +217,7 @@ class Client:
         """The client that ``to_bytes`` wrote; takes its keyword arguments again."""
         state = json.loads(data)
         terms = Terms.from_bytes(bytes.fromhex(state["terms"]))
-        client = cls(terms, state["me"], **options)
+        client = cls(terms, state["me"], serial=state["serial"], **options)
         client.phase, client._list = state["phase"], state["list"]
         client._senders = state["senders"]
         secrets = map(bytes.fromhex, state["secrets"])
@@ -231,9 +235,9 @@ class Client:
         return self._place()[0].bind(self._senders)
 
     @property
-    def members(self) -> tuple[bytes, ...]:
-        """The identities of the roster; none unless signed."""
-        return tuple(entry.identity for entry in self._place()[0].entries if entry.identity)
+    def members(self) -> dict[bytes, int]:
+        """The identities of the roster and their serials; none unless signed."""
+        return {one.identity: one.serial for one in self._place()[0].entries if one.identity}
 
     def __repr__(self) -> str:
         return f"Client(me={self.me}, phase={self.phase!r}, <secrets>)"
@@ -250,8 +254,10 @@ class Client:
     def _entry(self) -> Entry:
         """The client in the roster, without its signature."""
         public = crypto.public(self._mask_key), crypto.public(self._share_key)
-        signer = self._identity
-        return Entry(self.me, *public, signer.public_key().public_bytes_raw() if signer else b"")
+        if self._identity is None:
+            return Entry(self.me, *public)
+        identity = self._identity.public_key().public_bytes_raw()
+        return Entry(self.me, *public, identity, self._serial)
 
     def _place(self) -> tuple[Roster, int]:
         if self._roster is None:

@@ -14,6 +14,7 @@ from enum import IntEnum
 from functools import cached_property, partial
 from itertools import pairwise
 
+from jopeq.checks import check_count
 from jopeq.circle.graph import COMPLETE_UP_TO, Graph
 from jopeq.circle.masks import LEAST_BITS, MOST_BITS
 from jopeq.errors import ProtocolError, TooFewClientsError
@@ -124,9 +125,7 @@ class Terms:
             ("colluding", 0, 1 << 20),
             ("threshold", 0, 1 << 20),
         ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ValueError(f"{name} must be a whole number, {least} to {most}, got {value!r}")
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least, most))
         if self.is_signed not in (True, False) or not isinstance(self.spec, str):
             raise ValueError(
                 f"is_signed must be True or False and spec text, got {self.is_signed!r} and "
@@ -209,26 +208,35 @@ class Terms:
 
 @dataclass(frozen=True)
 class Entry:
-    """A client of the roster; ``identity`` and ``signature`` are empty unless keys are signed."""
+    """A client of the roster; its last three parts are in messages only if keys are signed.
+
+    The serial counts the shares that its ledger has paid for.
+    """
 
     id: int
     mask_key: bytes
     share_key: bytes
     identity: bytes = b""
+    serial: int = 0
     signature: bytes = b""
 
     def keys(self) -> bytes:
-        return self.mask_key + self.share_key + self.identity + self.signature
+        serial = self.serial.to_bytes(8, "little") if self.identity else b""
+        return self.mask_key + self.share_key + self.identity + serial + self.signature
 
     def statement(self, terms: Terms) -> bytes:
         """What the identity key signs."""
         about = hashlib.sha256(terms.to_bytes()).digest() + self.id.to_bytes(8, "little")
-        return b"jopeq sum keys\0" + about + self.mask_key + self.share_key
+        serial = self.serial.to_bytes(8, "little")
+        return b"jopeq sum keys\0" + about + self.mask_key + self.share_key + serial
 
     @classmethod
     def read(cls, reader: Reader, number: int, terms: Terms) -> Entry:
-        signed = (KEY_BYTES, SIGNATURE_BYTES) if terms.is_signed else ()
-        return cls(number, *(reader.take(size) for size in (KEY_BYTES, KEY_BYTES, *signed)))
+        keys = reader.take(KEY_BYTES), reader.take(KEY_BYTES)
+        if not terms.is_signed:
+            return cls(number, *keys)
+        identity, serial = reader.take(KEY_BYTES), reader.number(8)
+        return cls(number, *keys, identity, serial, reader.take(SIGNATURE_BYTES))
 
 
 @dataclass(frozen=True)

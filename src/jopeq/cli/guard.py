@@ -19,10 +19,10 @@ def guard(
     jopeq guard -- flower-supernode --superlink ADDRESS --node-config 'jopeq-max-epsilon=1 ...'
 
     The node's configuration must bound ε and δ (jopeq-max-epsilon, jopeq-max-delta) and name this
-    hospital's keys (jopeq-identity, jopeq-trusted). docs/flower.md tells what this stops.
+    hospital's keys (jopeq-identity, jopeq-trusted); jopeq-app-sha256 lists the only apps that run.
+    docs/flower.md tells what this stops.
     """
     with explain_errors():
         from jopeq.flower.guard import start_guarded  # Flower takes seconds to import
 
-        status = start_guarded(command)
-    raise typer.Exit(status)
+        start_guarded(command)

@@ -16,20 +16,21 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.checks import check_count
 from jopeq.entries.ball import scaling_assumptions
 from jopeq.noise import (
     DIAMETER,
     EuclideanLaplace,
+    Gaussian,
     Laplace,
     Law,
     MultivariateT,
     add_noise,
     into_unit_ball,
 )
-from jopeq.privacy.accounting import check_count
 from jopeq.privacy.calibration import (
+    KEPT_DELTA,
     CellBounds,
-    calibrate_gaussian,
     calibrate_laplace,
     calibrate_t,
     check_epsilon,
@@ -88,7 +89,10 @@ class NoiseTarget:
         if self.law == "l2":
             return EuclideanLaplace(DIAMETER / self.epsilon, self.dimension)
         if self.delta is not None:
-            return calibrate_gaussian(self.epsilon, self.delta, self.dimension)
+            from dp_accounting import get_sigma_gaussian  # analytic (Balle and Wang 2018)
+
+            sigma = DIAMETER * get_sigma_gaussian(self.epsilon, self.delta * KEPT_DELTA)
+            return Gaussian(sigma, self.dimension)
         if self.nu is not None and self.squared_scale is not None:
             return MultivariateT(self.nu, self.squared_scale, self.dimension)
         return calibrate_t(self.epsilon, self.dimension, nu=self.nu)

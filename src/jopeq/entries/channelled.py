@@ -215,13 +215,18 @@ class DitheredChannelCodec(ChannelCodec):
     ) -> Letters:
         inside, clipped = into_unit_ball(samples)
         levels = self.channel.levels
-        dither = unit_dither(shared.words16(lane=0, start=first, count=len(samples)))
         # exact at x = ±1, monotone between: j is 0…K−1 whatever the dither
-        j = np.floor(inside[:, 0] * (0.5 * (levels - 1)) + (dither + 0.5 * levels))
+        place = unit_dither(shared.words16(lane=0, start=first, count=len(samples)))
+        place += 0.5 * levels
+        place += inside[:, 0] * (0.5 * (levels - 1))
         words = private.words32(lane=0, start=first, count=len(samples))
-        return Letters(self.channel.sample(j.astype(np.int64), words), clipped)
+        return Letters(self.channel.sample(place.astype(np.int64), words), clipped)
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        values = np.array(self.channel.values)[letters]
         dither = unit_dither(shared.words16(lane=0, start=first, count=len(letters)))
-        return np.asarray(values - self.channel.spacing * dither)[:, None]
+        dither *= self.channel.spacing
+        return np.subtract(np.take(self._values, letters), dither, out=dither)[:, None]
+
+    @cached_property
+    def _values(self) -> Array:
+        return np.array(self.channel.values)

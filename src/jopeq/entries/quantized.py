@@ -107,7 +107,8 @@ class QuantizedScheme(Scheme):
     @property
     def shift(self) -> Array:
         """A public vector that is added to every sample besides."""
-        return np.zeros(self.dimension)
+        mean = getattr(self, "mean", None)
+        return np.zeros(self.dimension) if mean is None else np.array(mean)
 
     # What they share
 
@@ -254,9 +255,8 @@ class PrivateQuantizedScheme(QuantizedScheme):
     @cached_property
     def target(self) -> NoiseTarget:
         """The noise law asked for."""
-        return NoiseTarget(
-            self._law_name, self.epsilon, self.dimension, self.nu, self.squared_scale
-        )
+        given = self.nu, self.squared_scale, getattr(self, "delta", None)
+        return NoiseTarget(self._law_name, self.epsilon, self.dimension, *given)
 
     @property
     def _nominal(self) -> float | None:
@@ -345,15 +345,6 @@ class JoPEQ(PrivateQuantizedScheme):
                 raise ValueError(f"mean must be {point}, got {self.mean!r}")
             object.__setattr__(self, "mean", tuple(mean.tolist()))
         super().__post_init__()
-
-    @cached_property
-    def target(self) -> NoiseTarget:
-        given = self.nu, self.squared_scale, self.delta
-        return NoiseTarget(self._law_name, self.epsilon, self.dimension, *given)
-
-    @property
-    def shift(self) -> Array:
-        return np.zeros(self.dimension) if self.mean is None else np.array(self.mean)
 
     @property
     def _law_name(self) -> LawName:
@@ -497,10 +488,11 @@ class DitherCodec(Codec[QuantizedScheme]):
             samples = add_noise(self.noise, samples, private, first)
         if self.shift.any():
             samples = samples + self.shift
-        dithered = samples + self.dither(first, len(samples), shared)
+        dithered = self.dither(first, len(samples), shared)
+        np.add(dithered.T, samples.T, out=dithered.T)  # long loops along the samples
         try:
             indices, overloaded = self.codebook.quantize(dithered)
-            return Letters(indices, clipped, int(overloaded.sum()))
+            return Letters(indices, clipped, int(np.count_nonzero(overloaded)))
         except ValueError as error:  # never where an ε is named: its scheme rules it out
             raise UpdateError(f"{error}: raise clip or spread") from error
 
@@ -508,7 +500,8 @@ class DitherCodec(Codec[QuantizedScheme]):
         points = self.codebook.points(letters)
         if not self.is_subtractive:
             return points
-        return points - self.dither(first, len(letters), shared)
+        np.subtract(points.T, self.dither(first, len(letters), shared).T, out=points.T)
+        return points
 
 
 def log_interval(law: Law, low: Array, high: Array) -> Array:

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from jopeq.privacy.accounting import check_count
+from jopeq.checks import check_count
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array
 

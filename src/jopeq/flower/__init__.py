@@ -1,22 +1,9 @@
-"""jopeq inside Flower: mods for the ClientApp and strategies for the ServerApp.
+"""jopeq inside Flower: mods for the ClientApp, strategies for the ServerApp.
 
-One client engine (``client``) and one server engine (``report``, ``sum_server``) have thin fronts:
-
-- payloads: ``PayloadMod`` compresses each update, with privacy against the server if the scheme
-  has it, and ``PayloadStrategy`` wraps any of Flower's strategies;
-- sums over clients: ``SumMod`` and ``SumStrategy`` with a ``jopeq.ClientSum``, of which the server
-  learns the mean alone;
-- records: ``record_client`` and ``RecordStrategy`` train a PyTorch model on hospitals' records
-  (``jopeq.RecordSum``); ``SumMod`` and ``reply_total`` are for apps of your own;
-- surveys: ``survey_client`` and ``ask`` answer questions about the records
-  (``jopeq.statistics.Survey``).
-
-Two lines turn a Flower app into one whose updates are compressed and private::
-
-    app = ClientApp(mods=[PayloadMod(scheme)])            # client_app.py
-    strategy = PayloadStrategy(FedAvg(), scheme)          # server_app.py
-
-docs/flower.md tells the settings and what is guaranteed against whom.
+One client engine (``client``) and one server engine (``server``) have thin fronts: payloads
+(``PayloadMod``, ``PayloadStrategy``), sums over clients (``SumMod``, ``SumStrategy``), records
+(``record_client``, ``RecordStrategy``; apps of your own answer ``SumMod`` with ``reply_total``) and
+surveys (``survey_client``, ``ask``). docs/flower.md tells what is guaranteed against whom.
 """
 
 from importlib import import_module
@@ -29,7 +16,7 @@ if find_spec("flwr") is None:
 from jopeq.flower.node import check_node
 from jopeq.flower.payload_mod import PayloadMod
 from jopeq.flower.payload_strategy import PayloadStrategy
-from jopeq.flower.report import RoundFailedError, RoundReport
+from jopeq.flower.server import RoundFailedError, RoundReport
 from jopeq.flower.sum_mod import SumMod, reply_table, reply_total
 from jopeq.flower.sum_strategy import SumStrategy
 from jopeq.flower.survey import ask, survey_client

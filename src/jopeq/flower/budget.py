@@ -43,9 +43,6 @@ class Budget:
     is_required: bool = False
     keeps_its_own: bool = False
 
-    def __post_init__(self) -> None:
-        Ledger(self.epsilon, self.delta)  # refuses impossible numbers
-
     @property
     def file(self) -> Path:
         """The ledger's file without links, so that every path to the file has the same lock."""

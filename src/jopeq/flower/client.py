@@ -19,7 +19,7 @@ from flwr.common.logger import log
 
 from jopeq.flower.arrays import own_content
 from jopeq.flower.node import Metrics, read_node, refuse_run_keys
-from jopeq.flower.refusals import RefusedError, refusing
+from jopeq.flower.refusals import RefusedError, refusal_of
 from jopeq.flower.tasks import Task
 
 ClientAppCallable = Callable[[Message, Context], Message]
@@ -53,13 +53,17 @@ def hand_over(msg: Message, found: object) -> Message:
     return Message(RecordDict(), reply_to=msg)
 
 
-@dataclass(frozen=True)
+@dataclass
 class App:
-    """The app behind a mod, and the one message that it is called with."""
+    """The app behind a mod, the one message that it is called with, and where its mod is.
+
+    ``code`` is what a refusal from here on is called; "" where errors are the app's own.
+    """
 
     msg: Message
     context: Context
     call_next: ClientAppCallable
+    code: str = "model"
 
     @property
     def kind(self) -> str:
@@ -121,18 +125,18 @@ class Mod(ABC):
             return call_next(msg, ctxt)
         app = App(msg, ctxt, call_next)
         try:
-            with refusing("model"):
-                msg.content = own_content(msg)
-            with refusing("settings"):
-                refuse_run_keys(ctxt.run_config)
-                node = read_node(ctxt.node_config)
-            return self.answer(app, node)
-        except RefusedError as refused:
-            return refused.reply(msg, self)
+            msg.content = own_content(msg)
+            app.code = "settings"
+            refuse_run_keys(ctxt.run_config)
+            return self.answer(app, read_node(ctxt.node_config))
+        except Exception as error:
+            if not app.code:
+                raise
+            return refusal_of(error, app.code).reply(msg, self)
 
     @abstractmethod
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
-        """The reply, or ``RefusedError``."""
+        """The reply; an error refuses the message by the code that ``app`` has."""
 
 
 def other_reply(app: App, allowed: Metrics) -> Message:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from jopeq.files import check_own_file
+from jopeq.flower.refusals import RefusedError
 from jopeq.ledger import Ledger
 
 Metrics = Mapping[str, "float | None"]
@@ -94,8 +95,16 @@ def _listed(text: str) -> list[str]:
     return [one for one in map(str.strip, text.split(",")) if one]
 
 
+def _read_hashes(value: Any) -> set[str]:
+    found = set(_listed(_read_text(value).lower()))
+    if not found or any(re.fullmatch("[0-9a-f]{64}", one) is None for one in found):
+        raise ValueError("what `sha256sum app.fab` prints is needed, of each app that may run")
+    return found
+
+
 _LEAST = math.ulp(0.0)  # the first number above 0
 _KEYS: dict[str, Callable[[Any], Any]] = {
+    "app-sha256": _read_hashes,
     "budget": _number(_LEAST, 1e9),
     "budget-delta": _number(0.0, 1.0),
     "client": _read_name,
@@ -136,7 +145,7 @@ def _given(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key.removeprefix(PREFIX): value
         for key, value in config.items()
-        if key.startswith(PREFIX) and value != ""
+        if key.startswith(PREFIX) and (value != "" or key == f"{PREFIX}app-sha256")
     }
 
 
@@ -189,16 +198,15 @@ def refuse_budget(node: Mapping[str, Any]) -> None:
 
 
 def check_columns(listed: Mapping[str, bool], asked: tuple[tuple[str, str], ...]) -> None:
-    """``ValueError`` for questions about columns that are not listed, or for numbers of text.
+    """Refuse questions about columns that are not listed, and for numbers of text.
 
     This is known before any table is read: the list is the hospital's own, and public.
     """
     for name, kind in asked:
         fitting = [is_text for pattern, is_text in listed.items() if fnmatchcase(name, pattern)]
         if not fitting or (kind == "numbers" and any(fitting)):
-            raise ValueError(
-                f"the survey asks for {kind} of {name!r:.80}, and jopeq-columns lists "
-                f"{', '.join(listed)}"
+            raise RefusedError("limits") from ValueError(
+                f"{kind} of {name!r:.80} are asked for, and jopeq-columns is {', '.join(listed)}"
             )
 
 

@@ -26,8 +26,8 @@ from jopeq.flower.arrays import (
 from jopeq.flower.budget import Budget, budget_of
 from jopeq.flower.client import App, Mod, is_train, other_reply
 from jopeq.flower.node import Metrics, read_metrics
-from jopeq.flower.refusals import RefusedError, refusing
-from jopeq.ledger import check_clip_is_public
+from jopeq.flower.refusals import RefusedError
+from jopeq.ledger import Ledger, check_clip_is_public
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts
 from jopeq.wire.entries import Entries
@@ -57,29 +57,19 @@ def offer(scheme: Scheme) -> ConfigRecord:
 
 
 class PayloadMod(Mod):
-    """Encodes the update of every train message.
+    """Encodes the update of every train message: trained minus received, of all float arrays.
 
-    The mod forms the update, trained minus received, from all float arrays of all array records.
     Integer and boolean arrays are not sent: the server keeps its own. Running statistics of
     normalisation layers are sent in coordinates of their own (``jopeq.state_update``). Put the mod
     first, before mods that change arrays: the first mod is the last to see the reply.
 
-    The client's log has the bytes and the clipped share of every reply.
-
     With a scheme that names an ε, the server may choose any model and still learns nothing from the
-    reply but the noised payload:
-
-    - Refusals come before the app trains: settings that differ from the server's, a spent budget, a
-      model that cannot be read. The server reads a code and one fixed sentence for each kind of
-      refusal (``jopeq.flower.refusals``); the client's log has the details. The cost follows from
-      the model's shapes and is in the ledger's file before the app trains.
-    - After training, every reply holds the same arrays. An array that the app leaves out, or
-      returns in another shape or kind, counts as unchanged; NaN counts as 0. If the app raises,
-      exits, or answers with an error or without arrays, the update is 0. Only the client's log
-      tells.
-    - Metrics that ``metrics`` does not name, and all configs, stay on the client, also in replies
-      to other messages (evaluate, query), which lose their arrays and the text of errors too.
-      ``get_parameters`` of Flower's older clients is refused.
+    reply but the noised payload. Refusals come before the app trains, and the cost, which follows
+    from the model's shapes, is in the ledger's file. After training every reply holds the same
+    arrays: one that the app leaves out, or returns in another shape or kind, counts as unchanged,
+    NaN counts as 0, and the update of an app that fails or exits is 0. Configs stay on the client,
+    and so do metrics that ``metrics`` does not name and the texts of errors, also in replies to
+    other messages (evaluate, query), which lose their arrays. Only the client's log tells.
 
     With ``none``, ``sdq`` and ``dq`` nothing is private: metrics, configs and errors of the app
     pass, and an update that cannot be encoded becomes an error reply.
@@ -99,8 +89,7 @@ class PayloadMod(Mod):
         The ledger's file, made once by ``jopeq ledger init``; ``jopeq-ledger`` replaces it. Without
         both, a file in Flower's home of the node, made on first use.
     frozen : Iterable[str] or "auto" (default: ())
-        Patterns of array names that are never sent. "auto" sends what ``model`` trains
-        (``requires_grad``).
+        Patterns of array names that are never sent. "auto" sends what ``model`` trains.
     model : Optional[Module or callable] (default: None)
         For "auto": the app's PyTorch module, or what makes it.
     metrics : Iterable[str] or Mapping[str, float] (default: ())
@@ -128,16 +117,17 @@ class PayloadMod(Mod):
         self._scheme, self._frozen = check_scheme(scheme), frozen_names(frozen, model)
         self._metrics, self._budget = read_metrics(metrics), None
         if budget is not None:
+            Ledger(budget, delta)  # refuses impossible numbers
             self._budget = Budget(epsilon=budget, delta=delta, path=ledger)
             check_clip_is_public(scheme)
 
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
         """Agree, charge, let the app train, encode."""
-        with refusing("budget"):
-            budget = budget_of(node, app.context.node_config, self._budget)
-        with refusing("settings"):
-            if budget is not None:
-                check_clip_is_public(self._scheme)
+        app.code = "budget"
+        budget = budget_of(node, app.context.node_config, self._budget)
+        app.code = "settings"
+        if budget is not None:
+            check_clip_is_public(self._scheme)
         offered = app.msg.content.config_records.get(RECORD)
         if offered is not None:  # Flower's own mods want the app's config record alone
             del app.msg.content[RECORD]
@@ -146,11 +136,13 @@ class PayloadMod(Mod):
         allowed: Metrics = node.get("metrics", self._metrics)
         if not is_train(app.msg):
             if not self._scheme.is_private:
+                app.code = ""
                 return app.call_next(app.msg, app.context)
             return other_reply(app, allowed)
         task = self._prepare(app, offered)
         if budget is not None:
-            with refusing("budget"), budget.opened(app.context.state) as found:
+            app.code = "budget"
+            with budget.opened(app.context.state) as found:
                 found.ledger.charge(task.scheme, task.sizes)
                 found.keep()
         if self._scheme.is_private:
@@ -159,16 +151,14 @@ class PayloadMod(Mod):
 
     def _prepare(self, app: App, offered: ConfigRecord | None) -> _Coding:
         """All that encoding the reply will need, checked before anything is paid for."""
-        with refusing("settings"):
-            scheme = _agree(self._scheme, offered)
-        with refusing("model"):
-            model = Model(app.msg.content)
-            warn_unused(model, self._frozen)
-            if scheme.per == "layers" and offered is not None and "clips" in offered:
-                scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
-            task = _Coding(model, scheme, sent_names(model, self._frozen))
-            if scheme.is_private:  # names, types and shapes tell whether it can be encoded
-                Entries.of_state({name: model.floats[name] for name in task.names})
+        scheme = _agree(self._scheme, offered)
+        app.code, model = "model", Model(app.msg.content)
+        warn_unused(model, self._frozen)
+        if scheme.per == "layers" and offered is not None and "clips" in offered:
+            scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
+        task = _Coding(model, scheme, sent_names(model, self._frozen))
+        if scheme.is_private:  # names, types and shapes tell whether it can be encoded
+            Entries.of_state({name: model.floats[name] for name in task.names})
         entries = sum(task.sizes.values())
         if entries > getattr(scheme, "max_entries", entries):
             raise RefusedError("too-many-entries")
@@ -252,10 +242,11 @@ def _private_reply(app: App, task: _Coding, allowed: Metrics) -> Message:
 
 def _public_reply(app: App, task: _Coding) -> Message:
     """The app's reply with all its records, and the payload instead of the arrays."""
+    app.code = ""
     reply = app.call_next(app.msg, app.context)
     if reply.has_error():
         return reply
-    arrays = reply.content.array_records
+    app.code, arrays = "encoding", reply.content.array_records
     content = RecordDict({key: one for key, one in reply.content.items() if key not in arrays})
     try:
         if RECORD in content:

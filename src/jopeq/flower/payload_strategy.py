@@ -14,12 +14,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from jopeq.analysis.learning import mean_error
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
 from jopeq.flower.arrays import Model, Values, from_content, move, widen
 from jopeq.flower.payload_mod import RECORD, check_scheme, offer
-from jopeq.flower.report import RoundReport
 from jopeq.flower.screening import (
     averages,
     bad_metrics,
@@ -29,6 +27,7 @@ from jopeq.flower.screening import (
     weigh,
     weights_of,
 )
+from jopeq.flower.server import RoundReport
 from jopeq.flower.wrapper import Wrapper, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.schemes.aggregate import weighted_sum
@@ -41,19 +40,15 @@ _CLIENTS = 8  # whose updates move the clips of tensors
 class PayloadStrategy(Wrapper):
     """Wraps FedAvg, FedAdam, FedProx, FedMedian or any other strategy.
 
-    Clients learn the scheme with each train message. Where ``inner`` averages (FedAvg, FedAvgM,
-    FedProx, FedAdam, FedAdagrad, FedYogi), the mean of all updates is added up in one pass, as
-    ``jopeq.aggregate`` does, and ``inner`` reads one reply with the mean model; its
+    Where ``inner`` averages (FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi), the mean of
+    all updates is added up in one pass, and ``inner`` reads one reply with the mean model; its
     ``train_metrics_aggr_fn`` still gets the replies of all. Any other ``inner`` reads every
     client's model (the server's arrays plus the update; integer arrays are the server's).
 
-    The strategy rejects a reply that is no payload of this scheme, or whose metrics do not fit,
-    logs the node id, and goes on with the other replies; if none is left, it raises
-    ``RoundFailedError``. If ``inner`` weighs clients and replies carry no weight, all weigh the
-    same. A client whose budget is spent is not sampled again.
-
-    ``reports`` holds a ``RoundReport`` for each round; its numbers are also in the metrics that
-    ``aggregate_train`` returns (``jopeq-bytes-up``, ``jopeq-epsilon``…).
+    A reply that is no payload of this scheme, or whose metrics do not fit, is rejected; if none is
+    left, the round raises ``RoundFailedError``. If ``inner`` weighs clients and replies carry no
+    weight, all weigh the same. A client whose budget is spent is not sampled again. ``reports``
+    holds a ``RoundReport`` for each round; its numbers are also in the metrics of the round.
 
     Parameters
     ----------
@@ -63,13 +58,11 @@ class PayloadStrategy(Wrapper):
         From ``jopeq.scheme``: the clients' own, or they refuse.
     delta : float (default: 0.0)
         The δ at which ``jopeq-epsilon`` is stated.
-    max_weight_ratio : float (default: 10.0)
-        The largest weight, as a multiple of the cohort's median; a larger weight counts as this
-        much. ``math.inf`` lets every weight stand.
-    max_norm_ratio : float (default: 10.0)
-        The largest norm of an update, as a multiple of the cohort's median; a longer update is
-        rejected. ``math.inf`` accepts every update. Both ratios bound how far one client can move
-        the model; neither is a defence against poisoning.
+    max_weight_ratio, max_norm_ratio : float (default: 10.0)
+        The largest weight, and the largest norm of an update, as multiples of the cohort's median.
+        A larger weight counts as this much, a longer update is rejected; ``math.inf`` sets no
+        bound. Both bound how far one client can move the model; neither is a defence against
+        poisoning.
     """
 
     def __init__(
@@ -89,9 +82,8 @@ class PayloadStrategy(Wrapper):
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
         self._scheme = scheme  # with this round's clips of all tensors
-        self._delta = delta
-        self._max_weight_ratio = max_weight_ratio
-        self._max_norm_ratio = max_norm_ratio
+        self._delta, self._max_weight_ratio = delta, max_weight_ratio
+        self._max_norm_ratio, self._is_mean = max_norm_ratio, False
         self._spent: dict[int, Composition] = {}
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
@@ -99,11 +91,6 @@ class PayloadStrategy(Wrapper):
     def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
         return list(model.floats)
-
-    def error_of(self, dimension: int, clients: int) -> tuple[str, Any]:
-        """Bits of an entry, and the error of a mean of so many clients."""
-        bits = f"{self._scheme.bits_per_entry:.3g} bits each"
-        return bits, mean_error(self._scheme, dimension, clients)
 
     # Training
 
@@ -136,7 +123,8 @@ class PayloadStrategy(Wrapper):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Open the replies, reject bad ones, and let ``inner`` aggregate the rest."""
         received, report = list(replies), self._rounds.report
-        self._rounds.note_missing(self._models, received)
+        answered = {reply.metadata.src_node_id for reply in received}
+        self._rounds.note_missing(self._models.keys() - answered)
         errors = [reply for reply in received if not self._rounds.read(reply)]
         opened = self._usable([reply for reply in received if not reply.has_error()])
         usable = [one.reply for one in opened]

@@ -9,7 +9,7 @@ from csv import writer as rows_of
 from dataclasses import asdict, fields
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -23,8 +23,7 @@ from torch import nn
 from jopeq.analysis.learning import judge_records
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic
-from jopeq.flower.report import RoundFailedError, RoundReport
-from jopeq.flower.sum_server import SumServer
+from jopeq.flower.server import RoundFailedError, RoundReport, SumOptions, SumServer
 from jopeq.flower.tasks import LARGEST_LOSS, Task, check_scheme
 from jopeq.flower.wrapper import prepare_kernels
 from jopeq.sums.evaluation import (
@@ -46,14 +45,12 @@ class RecordStrategy(Strategy):
 
     A round is one message to each hospital and back; hospitals that are new, or were away, are
     asked for their keys at the same time. If a hospital does not answer, the others are asked again
-    (an attempt more in every ledger). While there are too few hospitals the round waits,
-    ``timeout`` of ``start`` at most. The optimizer steps with the mean of the clipped gradients.
-
-    Hospitals may join and leave between rounds. When too few can pay for another round, ``start``
-    returns the model. Plan a few more ``rounds`` in the scheme than the run will have: every
-    attempt takes one. ``reports`` has a ``RoundReport`` for each round. Evaluate on the server's
-    own data, by ``evaluate_fn`` of ``start``. With ``evaluations`` of the scheme the hospitals'
-    records are evaluated too, by private sums that the same ε covers.
+    (an attempt more in every ledger, so plan a few more ``rounds`` in the scheme than the run will
+    have). While there are too few hospitals the round waits, ``timeout`` of ``start`` at most. The
+    optimizer steps with the mean of the clipped gradients. When too few can pay for another round,
+    ``start`` returns the model. ``reports`` has a ``RoundReport`` for each round. With
+    ``evaluations`` of the scheme the hospitals' records are evaluated too, by private sums that the
+    same ε covers.
 
     Parameters
     ----------
@@ -65,17 +62,8 @@ class RecordStrategy(Strategy):
         Makes an optimizer of ``torch.optim`` from the parameters that are trained.
     schedule : Optional[callable] (default: None)
         Makes a learning-rate schedule from the optimizer; it steps once a round.
-    trusted : Optional[path] (default: None)
-        File with the public keys of all hospitals, in hexadecimal, one a line.
-    unsigned : bool (default: False)
-        For simulations: anybody takes part.
     run : str (default: "")
         As on the clients.
-    min_available_nodes : Optional[int] (default: None)
-        Nodes that a round waits for, by default ``scheme.threshold``.
-    deadline : Optional[float] (default: None)
-        Seconds that an attempt waits for replies. By default three times the slowest attempt that
-        succeeded, 30 at least; 600 for the first.
     checkpoint : Optional[path] (default: None)
         File of model, optimizer, schedule and protocol, written before each attempt leaves and
         after each round. If there is one, ``start`` goes on from it.
@@ -88,6 +76,8 @@ class RecordStrategy(Strategy):
         ``evaluations`` last. By default they are spread over all rounds.
     largest_loss : float (default: 5.0)
         What a record's loss is cut at in an evaluation.
+    options
+        See ``SumOptions``: ``trusted`` or ``unsigned``, ``min_available_nodes``, ``deadline``.
     """
 
     def __init__(
@@ -97,18 +87,15 @@ class RecordStrategy(Strategy):
         model: nn.Module,
         optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
         schedule: Callable[[torch.optim.Optimizer], Any] | None = None,
-        trusted: str | os.PathLike[str] | None = None,
-        unsigned: bool = False,
         run: str = "",
-        min_available_nodes: int | None = None,
-        deadline: float | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         csv: str | os.PathLike[str] | None = None,
         writer: Any = None,
         evaluate_every: int | None = None,
         largest_loss: float = 5.0,
+        **options: Unpack[SumOptions],
     ) -> None:
-        check_scheme(scheme, unsigned, RecordSum)
+        check_scheme(scheme, options.get("unsigned", False), RecordSum)
         self.scheme, self.model, self.dimension = scheme, model, count_entries(model)
         self._trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self._trained)
@@ -121,21 +108,15 @@ class RecordStrategy(Strategy):
                 f"evaluate_every={evaluate_every!r} must be at least 1, and the scheme needs "
                 f"evaluations, got {scheme.evaluations}"
             )
-        options: dict[str, Any] = {
-            "trusted": trusted,
-            "unsigned": unsigned,
-            "min_available_nodes": min_available_nodes,
-            "deadline": deadline,
-        }
         task = Task(scheme=scheme, dimension=self.dimension, run=run)
-        self._sums = SumServer(task, name="RecordStrategy", **options)
+        self._sums = SumServer(task, "RecordStrategy", **options)
         self._sums.keep = self._save
         self._evaluation: SumServer | None = None
         if scheme.evaluations:
             task = Task(
                 scheme=scheme.evaluation, dimension=EVALUATED, run=run, kind=MessageType.EVALUATE
             )
-            self._evaluation = SumServer(task, name="RecordStrategy: evaluation", **options)
+            self._evaluation = SumServer(task, "RecordStrategy: evaluation", **options)
             self._sums.beside, self._evaluation.beside = [self._evaluation], [self._sums]
             self._evaluation.keep = self._save
         self._every = evaluate_every or max(1, scheme.rounds // max(1, scheme.evaluations))
@@ -157,8 +138,7 @@ class RecordStrategy(Strategy):
         scheme, plan = self.scheme, self.scheme.plan(self.dimension)
         log(INFO, "\t├──> JoPEQ: %s", scheme.spec)
         log(INFO, "\t│\t├── %s", scheme.guarantee)
-        unsigned = self._sums.server.terms.unsigned
-        log(WARNING if unsigned else INFO, "\t│\t├── %s", self._sums.describe())
+        self._sums.announce()
         verdict = judge_records(plan, scheme.rounds)
         level = WARNING if verdict.is_hopeless else INFO
         told = "\t│\t└── %s entries of %d bits; %s"

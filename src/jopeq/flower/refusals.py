@@ -7,8 +7,6 @@ of a refusal is ``CLASS [code]: sentence``; programs read class and code, people
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from logging import ERROR
 from typing import NamedTuple
 
@@ -50,17 +48,13 @@ class RefusedError(JoPEQError):
         return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=msg)
 
 
-@contextmanager
-def refusing(code: str) -> Iterator[None]:
-    """Turn any error into a refusal: the server chose the input, and nothing private was read."""
-    try:
-        yield
-    except RefusedError:
-        raise
-    except BudgetSpentError as error:
-        raise RefusedError(error.code) from error
-    except Exception as error:
-        raise RefusedError(code) from error
+def refusal_of(error: Exception, code: str) -> RefusedError:
+    """The refusal for an error: the server chose the input, and nothing private was read."""
+    if isinstance(error, RefusedError):
+        return error
+    refused = RefusedError(error.code if isinstance(error, BudgetSpentError) else code)
+    refused.__cause__ = error
+    return refused
 
 
 class Failure(NamedTuple):

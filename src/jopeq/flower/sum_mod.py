@@ -13,13 +13,13 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 
 from jopeq.circle import CircleClient, CircleTerms, Due, fingerprint, joins
-from jopeq.errors import BudgetSpentError
+from jopeq.errors import BudgetSpentError, ProtocolError
 from jopeq.files import alone, atomic, check_own_file, own_folder
 from jopeq.flower.arrays import Model, frozen_names, sent_names, warn_unused, whole_update
 from jopeq.flower.budget import Budget, OpenLedger, budget_of
 from jopeq.flower.client import App, Mod, Work, hand_over, other_reply
 from jopeq.flower.node import LIMITS, check_columns, read_keys, refuse_budget
-from jopeq.flower.refusals import RefusedError, refusing
+from jopeq.flower.refusals import RefusedError
 from jopeq.flower.tasks import (
     RECORD,
     Offer,
@@ -66,10 +66,10 @@ class SumMod(Mod):
     ``reply_table(msg, table)``.
 
     Everything that may be refused is refused, and the share is in the ledger's file, before the app
-    is called. An app that fails, exits or returns no total of the right dimension and clip, or a
-    table that lacks a column, sends a share of 0, and only the node's log tells. Metrics leave in
-    answers to other evaluate and query messages only where ``jopeq-metrics`` of the node's
-    configuration names them; arrays, configs and the texts of errors never do.
+    is called. An app that fails or exits, a total of another dimension or clip, or a table that
+    lacks a column makes a share of 0, and only the node's log tells. Metrics leave only in answers
+    to other evaluate and query messages, as ``jopeq-metrics`` of the node's configuration names
+    them; arrays, configs and the texts of errors never do.
 
     The node's configuration decides what its hospital takes part in: ``jopeq-max-epsilon``,
     ``-delta``, ``-rounds`` and ``-sampling`` bound the scheme, ``jopeq-columns`` lists what surveys
@@ -119,57 +119,56 @@ class SumMod(Mod):
 
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
         """Agree, charge, let the app compute, mask."""
-        with refusing("settings"):
-            refuse_budget(node)
-            offer = Offer.take(app.msg)
+        refuse_budget(node)
+        offer = Offer.take(app.msg)
         if offer is None:
             return other_reply(app, node.get("metrics", {}))
-        with refusing("settings"):
-            task = self._agree(offer)
-            self._check_limits(node, task)
-            terms = task.terms(unsigned=self._unsigned)
-            keys = _read_keys(node, terms, offer)
-        is_free, total_of = joins(offer.data), None
+        task = self._agree(offer)
+        self._check_limits(node, task)
+        terms = task.terms(unsigned=self._unsigned)
+        keys = _read_keys(node, terms, offer)
+        app.code, is_free, total_of = "model", joins(offer.data), None
         if not is_free and (len(app.msg.content) or task.asked):
-            with refusing("model"):
-                total_of = task.prepare(app.msg.content)
+            total_of = task.prepare(app.msg.content)
         content = None if is_free else digest_content(app.msg.content, offer.kind)
-        with refusing("budget"), _budget(app, node, task).opened(app.context.state) as found:
-            account = _Account(found, task)
-            with refusing("protocol"):
-                client = account.member(terms, keys)
-                if is_free:
-                    account.check()
-                due = client.accept(offer.data, content=content)
-        with refusing("protocol"):
-            reply = due if isinstance(due, bytes) else _finish(due, app, task, total_of)
+        app.code = "budget"
+        with _budget(app, node, task).opened(app.context.state) as found:
+            app.code, account = "protocol", _Account(found, task)
+            client = account.member(terms, keys)
+            if is_free:
+                account.check()
+            due = client.accept(offer.data, content=content)
+        reply = due if isinstance(due, bytes) else _finish(due, app, task, total_of)
         told = {} if account.covers is None else {"covers": account.covers}
         record = ConfigRecord({"message": reply, **told})
         return Message(RecordDict({RECORD: record}), reply_to=app.msg)
 
     def _agree(self, offer: Offer) -> Task:
         """The task that is offered, if it is this client's own."""
-        own, run = self._scheme, str(offer.run) if self._scheme is None else self._run
         if offer.kind == MessageType.QUERY:
             return self._agree_survey(offer)
-        needs = () if own is not None else ("max-epsilon", "max-delta")
-        given: dict[str, Any] = {"run": run, "kind": offer.kind, "needs": needs}
-        given["prepare"] = partial(self._prepare, offer.kind)
-        if offer.kind == MessageType.EVALUATE:
+        own, is_evaluation = self._scheme, offer.kind == MessageType.EVALUATE
+        run = str(offer.run) if own is None else self._run
+        scheme: Sum = offer.read_scheme() if own is None else own
+        if own is not None and is_evaluation:
             if isinstance(own, ClientSum):
-                raise ValueError("a ClientSum has no evaluations: send messages without a sum")
-            scheme = offer.read_scheme() if own is None else own.evaluation
-            task = Task(scheme=scheme, dimension=EVALUATED, **given)
-        elif isinstance(own, ClientSum):
-            found = self._dimension or offer.dimension
-            given["prepare"] = partial(_prepare_update, own, self._frozen, found)
-            task = Task(scheme=own, dimension=found, **given)
-        else:
-            scheme = offer.read_scheme() if own is None else own
-            found = self._dimension or offer.dimension
-            task = Task(scheme=scheme, dimension=found, **given)
-        if (task.spec, task.dimension, task.run) != (offer.spec, offer.dimension, offer.run):
-            raise offer.refuse(task)
+                raise ProtocolError("a ClientSum has no evaluations: nothing was sent")
+            scheme = own.evaluation
+        dimension = EVALUATED if is_evaluation else self._dimension or offer.dimension
+        task = Task(
+            scheme=scheme,
+            dimension=dimension,
+            run=run,
+            kind=offer.kind,
+            needs=() if own is not None else ("max-epsilon", "max-delta"),
+            prepare=partial(self._prepare, offer.kind, dimension),
+        )
+        if (task.spec, dimension, run) != (offer.spec, offer.dimension, offer.run):
+            raise ProtocolError(
+                f"the server's run is {offer.run!r:.80}, {offer.dimension!r:.40} entries of "
+                f"{offer.spec!r:.300}; this client's is {run!r}, {dimension} entries of "
+                f"{task.spec!r}; nothing was sent"
+            )
         return task
 
     def _agree_survey(self, offer: Offer) -> Task:
@@ -179,7 +178,7 @@ class SumMod(Mod):
         for survey in self._surveys:
             if (survey.spec, self._run) == (offer.spec, offer.run):
                 return survey_task(survey, self._run)
-        raise ValueError(
+        raise ProtocolError(
             f"the server's survey is {offer.run!r:.80} of {offer.spec!r:.300}, which is none of "
             f"the {len(self._surveys)} surveys of {self._run!r} that this client answers"
         )
@@ -195,35 +194,31 @@ class SumMod(Mod):
             log(WARNING, told, found["epsilon"])
         if missing := [key for key in task.needs if key not in node]:
             raise ValueError(f"jopeq-{missing[0]} of the node's configuration must be set")
-        with refusing("limits"):
-            for name, value in found.items():
-                most = node.get(f"max-{name}", value)
-                if not value <= most:
-                    raise ValueError(f"{name} is {value:g}, and jopeq-max-{name} is {most:g}")
-            if "columns" in node:
-                check_columns(node["columns"], task.asked)
+        for name, value in found.items():
+            most = node.get(f"max-{name}", value)
+            if not value <= most:
+                beyond = ValueError(f"{name} is {value:g}, and jopeq-max-{name} is {most:g}")
+                raise RefusedError("limits") from beyond
+        if "columns" in node:
+            check_columns(node["columns"], task.asked)
 
-    def _prepare(self, kind: str, content: RecordDict) -> Callable[[Any], Any]:
+    def _prepare(self, kind: str, dimension: int, content: RecordDict) -> Callable[[Any], Any]:
+        """Refuse a model that cannot be used; what makes the total of what the app found."""
         if self._check is not None:
             self._check(content, kind == MessageType.EVALUATE)
-        return lambda found: found
-
-
-def _prepare_update(
-    scheme: ClientSum, frozen: Iterable[str], dimension: int, content: RecordDict
-) -> Callable[[Any], Any]:
-    """What makes the total of a client's update, if the message's model has that many entries."""
-    before = Model(content)
-    warn_unused(before, frozen)
-    names = sent_names(before, frozen)
-    count = sum(before.floats[name].size for name in names)
-    if count != dimension:
-        raise ValueError(f"the model has {count} entries to send, and the terms {dimension}")
-    return lambda returned: scheme.total(whole_update(before, returned, names))
+        if not isinstance(self._scheme, ClientSum):
+            return lambda total: total
+        own, before = self._scheme, Model(content)
+        warn_unused(before, self._frozen)
+        names = sent_names(before, self._frozen)
+        count = sum(before.floats[name].size for name in names)
+        if count != dimension:
+            raise ValueError(f"the model has {count} entries to send, and the terms {dimension}")
+        return lambda returned: own.total(whole_update(before, returned, names))
 
 
 def _read_keys(node: Mapping[str, Any], terms: CircleTerms, offer: Offer) -> dict[str, Any]:
-    """Return this node's keys, if they are what the terms need and the server has the same list."""
+    """Return the node's keys, if the terms need them and the server has the same list."""
     keys = read_keys(node.get("identity"), node.get("trusted"))
     if terms.unsigned == bool(keys):
         raise ValueError(
@@ -236,24 +231,20 @@ def _read_keys(node: Mapping[str, Any], terms: CircleTerms, offer: Offer) -> dic
     if keys:
         mine = keys["trusted"]
         log(INFO, "SumMod: fingerprint of the trusted hospitals: %s", fingerprint(mine))
-        listed = offer.trusted if isinstance(offer.trusted, bytes) else b"".join(sorted(mine))
-        theirs = {listed[at : at + 32] for at in range(0, len(listed), 32)}
-        if theirs != mine:
-            raise RefusedError("trusted", _differ(mine, theirs))
+        listed = offer.trusted if isinstance(offer.trusted, bytes) else b"".join(mine)
+        theirs = frozenset(listed[at : at + 32] for at in range(0, len(listed), 32))
+        if theirs != mine:  # nothing of either list is a secret
+            lacks = [
+                ", ".join(f"{key.hex()[:8]}…" for key in sorted(one)) or "none"
+                for one in (theirs - mine, mine - theirs)
+            ]
+            raise RefusedError(
+                "trusted",
+                f"your lists of trusted hospitals differ: fingerprint {fingerprint(mine)} here and "
+                f"{fingerprint(theirs)} on the server; missing here {lacks[0]}, missing there "
+                f"{lacks[1]}",
+            )
     return keys
-
-
-def _differ(mine: Collection[bytes], theirs: Collection[bytes]) -> str:
-    """In what two lists of public keys differ; nothing of them is a secret."""
-
-    def listed(keys: Iterable[bytes]) -> str:
-        return ", ".join(f"{key.hex()[:8]}…" for key in sorted(keys)) or "none"
-
-    return (
-        f"your lists of trusted hospitals differ: fingerprint {fingerprint(mine)} here and "
-        f"{fingerprint(theirs)} on the server; missing here {listed(set(theirs) - set(mine))}, "
-        f"missing there {listed(set(mine) - set(theirs))}"
-    )
 
 
 def _budget(app: App, node: Mapping[str, Any], task: Task) -> Budget:
@@ -287,13 +278,13 @@ class _Account:
     def member(self, terms: CircleTerms, keys: Mapping[str, Any]) -> CircleClient:
         """The client as a member of the circle."""
         file = self._found.file
-        home = own_folder(file.with_name(f"{file.name}.circle"))
+        home = file.with_name(f"{file.name}.circle")
         return CircleClient(
             terms,
             home,
             charge=self._charge,
-            count=lambda: self._found.ledger.rounds,
-            **(keys or {"identity": _passing_identity(home)}),
+            count=partial(getattr, self._found.ledger, "rounds"),
+            **(keys or {"identity": _passing_identity(own_folder(home))}),
         )
 
     def _charge(self, attempt: Any) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -12,10 +11,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from jopeq.analysis.learning import mean_error
 from jopeq.flower.arrays import Model, frozen_names, move, sent_names, warn_unused
 from jopeq.flower.screening import averages, chain, weigh
-from jopeq.flower.sum_server import SumServer
+from jopeq.flower.server import SumOptions, SumServer
 from jopeq.flower.tasks import Task, check_scheme
 from jopeq.flower.wrapper import Wrapper, with_types
 from jopeq.sums.client_sum import ClientSum
@@ -25,16 +23,11 @@ class SumStrategy(Wrapper):
     """Wraps FedAvg, FedAvgM, FedAdam, FedYogi or another of Flower's strategies that average.
 
     A round asks a random cohort of up to ``scheme.clients`` nodes, out of all that are there, and
-    waits until ``scheme.threshold`` of them have answered, at most for the ``timeout`` of
-    ``start``. ``inner`` says what they are sent, and sees one reply: the server's arrays plus the
-    mean update of those who answered, all of whom weigh the same.
-
-    A client that does not answer in time, answers with an error or sends something that cannot be
-    used has dropped out; a warning names it, and later rounds ask it less often. When too few
-    clients can pay for another round, ``start`` returns the model.
-
-    ``reports`` holds a ``RoundReport`` for each round: ``bytes_up`` and ``bytes_down`` are all
-    messages of the protocol and the model, ``rejected`` are replies that could not be used.
+    waits for ``scheme.threshold`` of them, at most for the ``timeout`` of ``start``. ``inner`` says
+    what they are sent, and sees one reply: the server's arrays plus the mean update of those who
+    answered, all of whom weigh the same. Whoever does not answer in time or as agreed has dropped
+    out; a warning names it, and later rounds ask it less often. When too few clients can pay for
+    another round, ``start`` returns the model. ``reports`` holds a ``RoundReport`` for each round.
 
     Parameters
     ----------
@@ -42,13 +35,12 @@ class SumStrategy(Wrapper):
         Makes the message to the clients, and turns the mean into the next model.
     scheme : ClientSum
         The clients' own, or they refuse.
-    frozen : Iterable[str] or "auto" (default: ())
-        Patterns of array names that are never sent; the mods' must be the same. "auto" sends what
-        ``model`` trains.
-    model : Optional[Module or callable] (default: None)
-        For "auto": the app's PyTorch module, or what makes it.
-    trusted, unsigned, run, min_available_nodes, deadline
-        As for ``RecordStrategy``.
+    frozen, model
+        As for ``PayloadMod``; the mods' must be the same.
+    run : str (default: "")
+        As on the clients.
+    options
+        See ``SumOptions``: ``trusted`` or ``unsigned``, ``min_available_nodes``, ``deadline``.
     """
 
     def __init__(
@@ -58,13 +50,10 @@ class SumStrategy(Wrapper):
         *,
         frozen: Iterable[str] = (),
         model: Any = None,
-        trusted: str | os.PathLike[str] | None = None,
-        unsigned: bool = False,
         run: str = "",
-        min_available_nodes: int | None = None,
-        deadline: float | None = None,
+        **options: Unpack[SumOptions],
     ) -> None:
-        check_scheme(scheme, unsigned, ClientSum)
+        check_scheme(scheme, options.get("unsigned", False), ClientSum)
         super().__init__(inner, scheme)
         if not averages(inner):
             raise ValueError(
@@ -73,19 +62,14 @@ class SumStrategy(Wrapper):
                 "FedAdam, FedAdagrad or FedYogi"
             )
         self._frozen, self._run = frozen_names(frozen, model), run
-        self._options: dict[str, Any] = {
-            "trusted": trusted,
-            "unsigned": unsigned,
-            "min_available_nodes": min_available_nodes,
-            "deadline": deadline,
-        }
+        self._options = options
         self._saved: Mapping[str, Any] = {}
         self._mean: tuple[Message, Model, NDArray[Any], ArrayRecord] | None = None
         self._new_server(1)  # refuses impossible settings
 
     def _new_server(self, dimension: int) -> SumServer:
         task = Task(scheme=self.scheme, dimension=dimension, run=self._run)
-        return SumServer(task, name="SumStrategy", **self._options)
+        return SumServer(task, "SumStrategy", **self._options)
 
     def _serve(self, dimension: int) -> SumServer:
         """The server of sums of this dimension: the model tells it."""
@@ -97,16 +81,12 @@ class SumStrategy(Wrapper):
             if self._saved:
                 found.load_state_dict(self._saved)
             self._rounds, self._saved = found, {}
+            found.announce()
         return found
 
     def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates are summed."""
         return sent_names(model, self._frozen)
-
-    def error_of(self, dimension: int, clients: int) -> tuple[str, Any]:
-        """Bits of an entry, and the error of a sum of as many clients as there may be."""
-        bits, server = self.scheme.plan(dimension).bits, self._serve(dimension)
-        return f"{bits} bits each, {server.describe()}", mean_error(self.scheme, dimension, clients)
 
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
         """Compare the rounds with the scheme's, then log what to expect."""

@@ -27,6 +27,7 @@ RECORD = "jopeq-sum"
 LARGEST_LOSS = "largest-loss"
 """Key in the configuration of an evaluation: what a record's loss is cut at."""
 
+_MOST_SPEC, _MOST_NAME = 1 << 17, 200  # characters: a survey of a thousand columns
 _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
 
 Sum = RecordSum | ClientSum
@@ -40,30 +41,14 @@ def _as_it_is(content: RecordDict) -> Callable[[Any], Any]:
 class Task:
     """One sum that is taken again and again: of updates, of clipped gradients, of a survey's rows.
 
-    Parameters
-    ----------
-    scheme : RecordSum or ClientSum
-        What is charged, and what shares are made by.
-    dimension : int
-        Entries of a total.
-    run : str
-        The name that both ends give the run.
-    kind : str
-        Flower's type of the messages.
-    spec : str
-        The terms in words that are compared, by default the scheme's.
-    label : str
-        The run's name in ledger and audit file, by default ``run``.
-    needs : tuple[str, ...]
-        Keys that the node's configuration must have, because the server chose the terms.
-    asked : tuple[tuple[str, str], ...]
-        Columns that are read, and how: ``jopeq-columns`` must list them.
-    attempts : int
-        At one round, each with a charge of its own.
-    prepare : callable
-        Of the client: ``prepare(content)`` refuses a message that cannot be used, before anything
-        is charged, and returns what makes the ``ClippedTotal`` of what the app found: of what it
-        handed over, else of the content of its reply.
+    ``kind`` is Flower's type of the messages, ``spec`` the terms in words that are compared,
+    ``label`` the run's name in ledger and audit file. ``needs`` are keys that the node's
+    configuration must have because the server chose the terms, ``asked`` the columns that are read
+    and how, ``attempts`` the most at one round, each with a charge of its own.
+
+    ``prepare(content)``, of the client, refuses a message that cannot be used, before anything is
+    charged, and returns what makes the ``ClippedTotal`` of what the app found: of what it handed
+    over, else of the content of its reply.
     """
 
     scheme: Sum
@@ -170,15 +155,10 @@ class Offer(NamedTuple):
             )
         del msg.content[RECORD]
         spec, dimension, run = (record.get(name) for name in ("scheme", "dimension", "run"))
+        for text, most in ((spec, _MOST_SPEC), (run, _MOST_NAME)):
+            if not isinstance(text, str) or len(text) > most:
+                raise ProtocolError(f"texts of at most {most} characters are read: {text!r:.80}")
         return cls(kind, spec, dimension, run, data, record.get("trusted"))
-
-    def refuse(self, task: Task) -> ProtocolError:
-        """The error for an offer that is not this client's own task."""
-        return ProtocolError(
-            f"the server's run is {self.run!r:.80}, {self.dimension!r:.40} entries of "
-            f"{self.spec!r:.300}; this client's is {task.run!r}, {task.dimension} entries of "
-            f"{task.spec!r}; nothing was sent"
-        )
 
     def read_scheme(self) -> RecordSum:
         """The scheme that a server names, if its assumptions are no bolder than the usual ones."""

@@ -15,9 +15,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from jopeq import kernels
-from jopeq.analysis.learning import judge
+from jopeq.analysis.learning import judge, mean_error
 from jopeq.flower.arrays import Model, array_bytes, is_float
-from jopeq.flower.report import RoundFailedError, RoundReport, Rounds
 from jopeq.flower.screening import (
     bad_metrics,
     chain,
@@ -25,6 +24,7 @@ from jopeq.flower.screening import (
     weigh,
     weights_of,
 )
+from jopeq.flower.server import RoundFailedError, RoundReport, Rounds
 
 _STATE_FORMAT = 4
 _OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
@@ -55,10 +55,6 @@ class Wrapper(Strategy):
     def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
 
-    @abstractmethod
-    def error_of(self, dimension: int, clients: int) -> tuple[str, Any]:
-        """How many bits a client sends, and what to expect of the mean's error."""
-
     def summary(self) -> None:
         """Log the scheme and its guarantee, then the summary of ``inner``."""
         log(INFO, "\t├──> JoPEQ settings:")
@@ -67,14 +63,14 @@ class Wrapper(Strategy):
         self.inner.summary()
 
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
-        """Log dimension, bits and what to expect of a run: loudly where it is hopeless."""
+        """Log dimension and what to expect of a run: loudly where it is hopeless."""
         model = Model(RecordDict({"arrays": arrays}))
         dimension = sum(model.floats[name].size for name in self.list_sent(model))
         if dimension:
-            bits, (error, lasting) = self.error_of(dimension, clients)
+            error, lasting = mean_error(self.scheme, dimension, clients)
             verdict = judge(error, rounds, lasting=lasting)
             level = WARNING if verdict.is_hopeless else INFO
-            log(level, "JoPEQ: %s entries, %s; %s", f"{dimension:,}", bits, verdict)
+            log(level, "JoPEQ: %s entries; %s", f"{dimension:,}", verdict)
 
     def start(
         self,

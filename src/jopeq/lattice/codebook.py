@@ -17,15 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.lattice.lattices import Lattice, check_extent
-from jopeq.lattice.reduced import points_within
+from jopeq.lattice.reduced import MAX_POINTS, points_within
 from jopeq.random.portable import squares
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Indices = NDArray[np.integer[Any]]
 
 MAX_SCALAR_LETTERS = 1 << 32
 MAX_SEARCHED_LETTERS = 256
 MAX_LATTICE_LETTERS = 1 << 20  # the points of a lattice codebook are listed in memory
+_SEARCHED = 1 << 16  # distances that are compared at a time
 
 
 def letters_for_rate(rate: float, dimension: int) -> int:
@@ -89,7 +91,10 @@ def codebook(lattice: Lattice, letters: int) -> Codebook:
 
 def unit_dither(words: NDArray[np.uint16]) -> Array:
     """The dither of Z in units of its step: an odd multiple of 2⁻¹⁷ inside (−½, ½)."""
-    return (words.view(np.int16).astype(np.float64) + 0.5) * 2.0**-16
+    dither = words.view(np.int16).astype(np.float64)
+    dither += 0.5
+    dither *= 2.0**-16
+    return dither
 
 
 @dataclass(frozen=True)
@@ -105,16 +110,21 @@ class Codebook(ABC):
         volume = self.letters * self.lattice.cell_volume / ball_volume(self.lattice.dimension)
         return float(volume ** (1.0 / self.lattice.dimension))
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The narrowest type that holds every index."""
+        return np.min_scalar_type(self.letters - 1)
+
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """Uniform points of the lattice's cell from rows of L 16-bit words."""
         return self.lattice.dither(words)
 
     @abstractmethod
-    def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
+    def quantize(self, x: Array) -> tuple[Indices, NDArray[np.bool_]]:
         """Index of the nearest codeword of each row, and which rows were overloaded."""
 
     @abstractmethod
-    def points(self, indices: Integers) -> Array:
+    def points(self, indices: Indices) -> Array:
         """The codewords of these indices."""
 
 
@@ -126,7 +136,7 @@ class ScalarCodebook(Codebook):
     >>> codes.points(np.arange(4)).ravel().tolist(), codes.gamma
     ([-0.75, -0.25, 0.25, 0.75], 1.0)
     >>> codes.quantize(np.array([[-9.0], [0.3]]))
-    (array([0, 2]), array([ True, False]))
+    (array([0, 2], dtype=uint8), array([ True, False]))
     """
 
     def __post_init__(self) -> None:
@@ -135,16 +145,22 @@ class ScalarCodebook(Codebook):
 
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """``unit_dither``, magnified: a power of two makes no rounding error."""
-        return (words.view(np.int16).astype(np.float64) + 0.5) * (2.0**-16 * self.lattice.step)
+        dither = words.view(np.int16).astype(np.float64)
+        dither += 0.5
+        dither *= 2.0**-16 * self.lattice.step
+        return dither
 
-    def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
-        cells = np.floor(x[:, 0] * (1.0 / self.lattice.step) + 0.5 * self.letters)
-        inside = np.clip(cells, 0, self.letters - 1)
-        return inside.astype(np.int64), inside != cells
+    def quantize(self, x: Array) -> tuple[Indices, NDArray[np.bool_]]:
+        place = x[:, 0] * (1.0 / self.lattice.step)
+        place += 0.5 * self.letters
+        inside = np.clip(place, 0.0, math.nextafter(self.letters, 0.0))
+        return inside.astype(self.dtype), inside != place  # what is positive is cut, not rounded
 
-    def points(self, indices: Integers) -> Array:
-        centred = indices.astype(np.float64) - 0.5 * (self.letters - 1)
-        return (centred * self.lattice.step)[:, None]
+    def points(self, indices: Indices) -> Array:
+        centred = indices.astype(np.float64)
+        centred -= 0.5 * (self.letters - 1)
+        centred *= self.lattice.step
+        return centred[:, None]
 
 
 @dataclass(frozen=True)
@@ -191,6 +207,16 @@ class LatticeCodebook(Codebook):
         return low, extent, np.concatenate(([1], np.cumprod(extent[:-1])))
 
     @cached_property
+    def table(self) -> Integers | None:
+        """The letter at each place of the box, −1 where there is none; None for a large box."""
+        low, extent, strides = self.box
+        if math.prod(extent.tolist()) > MAX_POINTS:
+            return None
+        letters = np.full(int(extent.prod()) + 1, -1)  # the last place is that of all beyond
+        letters[(self.coordinates - low) @ strides] = np.arange(self.letters)
+        return letters
+
+    @cached_property
     def _lookup(self) -> tuple[Integers, Integers]:
         """Sorted keys of the coordinates (their place in the box) and the indices they name."""
         low, _, strides = self.box
@@ -204,19 +230,24 @@ class LatticeCodebook(Codebook):
 
         return cKDTree(self.codewords)
 
-    def quantize(self, x: Array) -> tuple[Integers, NDArray[np.bool_]]:
-        near = self.lattice.nearest(x - self.lattice.points(self.shift))
+    def quantize(self, x: Array) -> tuple[Indices, NDArray[np.bool_]]:
         low, extent, strides = self.box
-        keys, order = self._lookup
-        offset = near - low
-        inbox = ((offset >= 0) & (offset < extent)).all(axis=1)
-        wanted = np.where(inbox, offset @ strides, -1)
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        found = inbox & (keys[place] == wanted)
-        indices = order[place]
-        if not found.all():
-            indices[~found] = self.nearest_letter(x[~found])
-        return indices, ~found
+        shift = self.lattice.points(self.shift)
+        offset = self.lattice.coordinates(np.subtract(x.T, shift[:, None], order="C"))
+        offset -= low[:, None]
+        inside = (offset >= 0.0) & (offset < extent[:, None])
+        wanted = np.where(inside.all(axis=0), strides.astype(np.float64) @ offset, -1.0)
+        keys = wanted.astype(np.int64)
+        if self.table is not None:
+            letters = self.table[keys]
+        else:
+            known, order = self._lookup
+            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            letters = np.where(known[place] == keys, order[place], -1)
+        missed = letters < 0
+        if missed.any():
+            letters[missed] = self.nearest_letter(x[missed])
+        return letters.astype(self.dtype), missed
 
     @property
     def is_searched(self) -> bool:
@@ -227,17 +258,17 @@ class LatticeCodebook(Codebook):
         """By search: few letters one after the other (the first of equals), many by a tree."""
         if not self.is_searched:
             return np.asarray(self._tree.query(x)[1])
-        best = np.zeros(len(x), dtype=np.int64)
-        least = np.full(len(x), np.inf)
-        for letter, point in enumerate(self.codewords):
-            distance = squares(x - point)
-            nearer = distance < least
-            best[nearer] = letter
-            least[nearer] = distance[nearer]
+        best, together = np.empty(len(x), dtype=np.int64), _SEARCHED // self.letters
+        for first in range(0, len(x), together):
+            rows = x[first : first + together]
+            distances = np.square(rows[:, :1] - self.codewords[:, 0])
+            for axis in range(1, x.shape[1]):
+                distances += np.square(rows[:, axis, None] - self.codewords[:, axis])
+            best[first : first + together] = distances.argmin(axis=1)
         return best
 
-    def points(self, indices: Integers) -> Array:
-        return self.codewords[indices]
+    def points(self, indices: Indices) -> Array:
+        return np.take(self.codewords, indices, axis=0)
 
 
 def _lowest_energy(lattice: Lattice, shift: Array, count: int) -> tuple[float, Integers]:

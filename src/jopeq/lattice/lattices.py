@@ -11,7 +11,8 @@ Conway and Sloane (1982); any generator matrix of 2 to 8 dimensions makes anothe
 Work happens in the *frame*: coordinates in which lattice points are rational. Those of the built-in
 lattices are orthogonal (for A2 the second axis is measured in units of √3), those of a generator
 belong to its reduced basis. Dither words are 16-bit integers, so their reduction to the cell
-is exact arithmetic there, and every decoder finds the same dither.
+is exact arithmetic there, and every decoder finds the same dither. Arrays in the frame have a row
+for each coordinate, so that loops along samples are long.
 """
 
 from __future__ import annotations
@@ -47,27 +48,33 @@ def _nearest_checkerboard(x: Array) -> Array:
     """D_n: round; if the sum is odd, move the worst-rounded coordinate the other way."""
     rounded = np.floor(x + 0.5)
     error = x - rounded
-    worst = np.argmax(np.abs(error), axis=1)
-    rows = np.flatnonzero(np.mod(rounded.sum(axis=1), 2.0))
-    columns = worst[rows]
-    rounded[rows, columns] += np.where(error[rows, columns] >= 0.0, 1.0, -1.0)
+    columns = np.flatnonzero(np.mod(rounded.sum(axis=0), 2.0))
+    worst = np.argmax(np.abs(error[:, columns]), axis=0)
+    rounded[worst, columns] += np.where(error[worst, columns] >= 0.0, 1.0, -1.0)
     return rounded
-
-
-def _nearer(x: Array, first: Array, second: Array, weights: tuple[float, ...]) -> Array:
-    is_first = squares(x - first, weights) <= squares(x - second, weights)
-    return np.where(is_first[:, None], first, second)
 
 
 def _nearest_gosset(x: Array) -> Array:
     """E8 = D8 ∪ (D8 + ½)."""
-    shifted = _nearest_checkerboard(x - 0.5) + 0.5
-    return _nearer(x, _nearest_checkerboard(x), shifted, (1.0,) * 8)
+    first, second = _nearest_checkerboard(x), _nearest_checkerboard(x - 0.5) + 0.5
+    return np.where(squares((x - first).T) <= squares((x - second).T), first, second)
 
 
 def _nearest_hexagonal(x: Array) -> Array:
-    """A2 = (Z × √3Z) ∪ (Z × √3Z + (½, √3/2)), in the frame (x, y/√3)."""
-    return _nearer(x, np.floor(x + 0.5), np.floor(x) + 0.5, (1.0, 3.0))
+    """A2 = (Z × √3Z) ∪ (Z × √3Z + (½, √3/2)), in the frame (x, y/√3).
+
+    The nearest point of the first, (x₁, y₁), is the nearer one if |x − x₁| + 3|y − y₁| ≤ 1; that of
+    the second lies half a step from it on either axis, on the side of x and y.
+    """
+    first = np.floor(x + 0.5)
+    error = x - first
+    across, up = np.abs(error)
+    up *= 3.0
+    up += across
+    half = np.subtract(0.5, error < 0.0, out=error)
+    half *= up > 1.0
+    first += half
+    return first
 
 
 def check_extent(name: str, value: float) -> None:
@@ -137,7 +144,7 @@ def _reduced_geometry(generator: tuple[tuple[float, ...], ...]) -> Geometry:
     pairs = itertools.combinations_with_replacement(range(len(unit)), 2)
     halves = tuple(tuple((0.5 * np.maximum(unit[i], unit[j])).tolist()) for i, j in pairs)
     sizes = cell.covering_radius, cell.shortest, cell.covariance
-    return Geometry(unit, cell.basis, cell.nearest, *sizes, halves)
+    return Geometry(unit, cell.basis, lambda x: cell.nearest(x.T).T, *sizes, halves)
 
 
 _D4_BASIS = [[1, 1, 0, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]]
@@ -202,7 +209,8 @@ class Lattice:
         if self.name != "custom":
             raise ValueError(f"give either a name or a generator, got both ({self.name!r})")
         object.__setattr__(self, "generator", tuple(map(tuple, matrix.tolist())))
-        aspect = Reduced.of(matrix).aspect  # raises when the columns are dependent
+        lengths = np.linalg.norm(Reduced.of(matrix).basis, axis=1)
+        aspect = lengths.max() / lengths.min()
         if aspect > MAX_ASPECT:
             raise ValueError(
                 f"generator must span a lattice whose short basis vectors differ at most "
@@ -273,15 +281,18 @@ class Lattice:
 
     def points(self, coordinates: ArrayLike) -> Array:
         """The points with these basis coordinates (integers, or halves for a shifted lattice)."""
-        return self._space(np.asarray(coordinates, dtype=np.float64) @ self.geometry.basis)
+        return self._space((np.asarray(coordinates, dtype=np.float64) @ self.geometry.basis).T).T
 
     def nearest(self, x: ArrayLike) -> Integers:
         """Basis coordinates of the lattice point nearest to each row of ``x``."""
-        rows = np.asarray(x, dtype=np.float64)
-        frame = self._frame(rows)
-        if frame.size and not np.abs(frame).max() < _MAX_COORDINATE:
+        return self.coordinates(np.asarray(x, dtype=np.float64).T).T.astype(np.int64)
+
+    def coordinates(self, x: Array) -> Array:
+        """The same as whole floats; points are columns."""
+        frame = self._frame(x)
+        if frame.size and not max(frame.max(), -frame.min()) < _MAX_COORDINATE:
             raise ValueError("x is too far from the origin to be quantized exactly")
-        return np.rint(self.geometry.nearest(frame) @ self.geometry.inverse).astype(np.int64)
+        return np.rint(self.geometry.inverse.T @ self.geometry.nearest(frame))
 
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """Uniform points of the Voronoi cell from rows of L 16-bit words.
@@ -289,19 +300,26 @@ class Lattice:
         The words name a point G·u of the parallelepiped, u = (w + ½)/65536, which is then reduced
         by its nearest lattice point. All of it is exact until the last multiplication.
         """
-        unit = (words.astype(np.float64) + 0.5) * 2.0**-16
-        frame = unit @ self.geometry.basis
+        unit = words.T.astype(np.float64, order="C")
+        unit += 0.5
+        unit *= 2.0**-16
+        frame = self.geometry.basis.T @ unit
         frame -= self.geometry.nearest(frame)
-        return self._space(frame)
+        return self._space(frame).T
 
-    def _frame(self, rows: Array) -> Array:
-        """From space to the frame."""
+    def _frame(self, x: Array) -> Array:
+        """From space to the frame; points are columns, as in ``_space``."""
         if self.generator is None:
-            return np.asarray(rows * (1.0 / (self.geometry.axes * self.step)))
-        return products(rows, self._from_space)
+            factors = 1.0 / (self.geometry.axes * self.step)
+            return np.stack([row * factor for row, factor in zip(x, factors, strict=True)])
+        return products(x.T, self._from_space).T
 
     def _space(self, frame: Array) -> Array:
         """From the frame to space."""
         if self.generator is None:
-            return np.asarray(frame * self.geometry.axes * self.step)
-        return products(frame, self._to_space) * self.step
+            for axis, length in enumerate(self.geometry.axes.tolist()):
+                if length != 1.0:
+                    frame[axis] *= length
+            frame *= self.step
+            return frame
+        return (products(frame.T, self._to_space) * self.step).T

@@ -21,6 +21,7 @@ Integers = NDArray[np.int64]
 
 MAX_POINTS = 1 << 22  # that any list may have on its way
 MAX_DIMENSION = 8
+_MOST_SKEWED = 1e12  # condition number, beyond which rounding makes columns dependent
 _TIE = 1e-13  # relative difference of squared lengths that are taken as equal
 _SLACK = 0.5 + 2.0**-47  # beyond this share of v a point is outside its cell
 _BLOCK = 1 << 21  # products that are held at a time
@@ -40,8 +41,7 @@ class Reduced:
         The shortest vectors come first; each is made as short as the ones before it can make it.
         """
         rows = [column.copy() for column in generator.T]
-        scale = float(np.abs(generator).max())
-        if abs(np.linalg.det(generator / scale)) <= 1e-9:
+        if not np.linalg.cond(generator) < _MOST_SKEWED:
             raise ValueError(f"generator must have independent columns, got {generator.tolist()}")
         place = 0
         while place < len(rows):
@@ -56,12 +56,6 @@ class Reduced:
             if _dot(rows[0], rows[index]) < 0:
                 rows[index] = -rows[index]
         return cls(np.stack(rows))
-
-    @property
-    def aspect(self) -> float:
-        """How much longer the longest basis vector is than the shortest."""
-        lengths = np.linalg.norm(self.basis, axis=1)
-        return float(lengths.max() / lengths.min())
 
     @cached_property
     def relevant(self) -> Integers:

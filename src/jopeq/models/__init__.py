@@ -8,7 +8,7 @@ shows what came out. Imports ``statistics`` and below.
 from jopeq.models.columns import Bins, Category, Features, Number, parse_column
 from jopeq.models.fit import Coefficient, Fit
 from jopeq.models.method import State
-from jopeq.models.model import Linear, Logistic, Model, Poisson, Softmax, model_from_spec
+from jopeq.models.model import Hazard, Linear, Logistic, Model, Poisson, Softmax, model_from_spec
 from jopeq.models.plan import ModelPlan
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Coefficient",
     "Features",
     "Fit",
+    "Hazard",
     "Linear",
     "Logistic",
     "Model",

@@ -14,6 +14,7 @@ import numpy as np
 
 from jopeq.files import atomic
 from jopeq.models.columns import CONSTANT, LENGTH, Bins, Number, read_table
+from jopeq.models.hazard import concordance
 from jopeq.models.prediction import centre_rows
 from jopeq.models.totals import Array
 from jopeq.privacy.guarantee import Guarantee, digits_up
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
 _Z95 = 1.959964  # of the normal distribution
 _FORMAT = "jopeq-fit-1"
-_RATIOS = {"logistic": "odds ratio", "poisson": "rate ratio"}
-
+_RATIOS = {"logistic": "odds ratio", "poisson": "rate ratio", "hazard": "hazard ratio"}
 _NOTES = (
     "Fitted for prediction: there are no intervals.",
     "The constant is of the middle of all bounds and the first of all levels.",
@@ -149,13 +149,19 @@ class Fit(Mapping[str, Coefficient]):
         return means if self.classes_ is None else self.classes_[means.argmax(axis=1)]
 
     def score(self, table: Any) -> float:
-        """Accuracy of a classifier, R² for numbers; of the records that have all values."""
+        """Accuracy of a classifier, R² for numbers, the C-index for hazards.
+
+        Records that lack a value are left out.
+        """
         values = read_table(table, self.model.keys)
         (targets, is_known), means = self.model.targets(values), self._means(values)
         is_known &= np.isfinite(means.reshape(len(means), -1)).all(axis=1)
         means, targets = means[is_known], targets[is_known]
         if self.classes_ is not None:
             return float(np.mean(means.argmax(axis=1) == targets[:, 0]))
+        if self.model.word == "hazard":
+            times, events = (values[key][is_known] for key in self.model.outcome_keys)
+            return concordance(times, events, means)
         if self.model.word == "linear":
             actual = self.model.means(targets)
         else:

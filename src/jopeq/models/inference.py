@@ -28,7 +28,7 @@ from jopeq.random.portable import exp
 
 MESSAGES = 8
 BURNED = 3  # sums before averaging begins
-_FLOOR = 0.7  # of the edge: eigenvalues are at least this
+FLOOR = 0.7  # of the edge: eigenvalues are at least this
 _LONGEST_STEP, _LONGEST = 2.0, 8.0  # in units of B
 _CLEAR = 5.0  # standard errors of the count of events
 FEW, OPEN = "too few events for the noise", "lost in noise: rare, constant or collinear"
@@ -95,6 +95,7 @@ class Newton:
     def __init__(self, design: Design, family: Binomial | Counts, messages: int | None) -> None:
         self.size, self.length, self.report = len(design.names), design.length, design.report
         self.family, self.messages = family, messages or MESSAGES
+        self.first: Array = np.zeros(self.size)  # weights of the first sum
 
     def dimension(self, step: int) -> int:
         return self.size + totals.packed_size(self.size)
@@ -104,8 +105,7 @@ class Newton:
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
         """Σ (x·(μ − y)/C, (a/C)·μ'·x xᵀ) of a hospital."""
-        weights = sent["weights"] if step else np.zeros(self.size)
-        size = self.size
+        weights, size = sent["weights"] if step else self.first, self.size
         slopes, curves = totals.Products(size, 1), totals.Products(size, size)
         for piece in records.pieces():
             rows = totals.row_integers(piece.rows)
@@ -119,18 +119,19 @@ class Newton:
 
     def advance(self, state: State, total: Array, noise: float, *, is_same: bool) -> State:
         scale, kept = self.family.scale, dict(state.kept)
+        gradient, hessian = self.unpack(total)
         new = {
-            "gradient": scale * totals.unpack_products(total[: self.size], self.size)[:, 0],
-            "hessian": scale / self.family.balance * totals.unpack(total[self.size :], self.size),
-            "weights": state.sent.get("weights", np.zeros(self.size)),
+            "gradient": scale * gradient,
+            "hessian": scale / self.family.balance * hessian,
+            "weights": state.sent.get("weights", self.first),
             "count": np.ones(()),
         }
         if state.step > BURNED and is_same:  # a new cohort is averaged anew
             new = {name: one + kept[name] for name, one in new.items()}
         kept.update(new, noise=np.array(noise * scale))
-        mean, _, move, _ = self._solve(kept)
+        mean, _, move, _ = self.solve(kept)
         if state.step == 0:
-            weights = self._start(kept)
+            weights = self.start(kept)
         elif state.step < BURNED:
             weights = mean - move * min(1.0, _LONGEST_STEP * self.length / _norm(move))
         else:
@@ -138,18 +139,23 @@ class Newton:
         weights *= min(1.0, _LONGEST * self.length / _norm(weights))
         return State(state.step + 1, {"weights": weights}, kept)
 
-    def _solve(self, kept: Mapping[str, Array]) -> tuple[Array, Array, Array, Array]:
+    def unpack(self, total: Array) -> tuple[Array, Array]:
+        """Gradient and Hessian, in the units of rows."""
+        gradient = totals.unpack_products(total[: self.size], self.size)[:, 0]
+        return gradient, totals.unpack(total[self.size :], self.size)
+
+    def solve(self, kept: Mapping[str, Array]) -> tuple[Array, Array, Array, Array]:
         """(mean iterate, H⁻¹, H⁻¹g, what noise hides) of the averaged sums."""
         count = float(kept["count"])
         spectral = float(kept["noise"]) / self.family.balance * math.sqrt(2.0 * self.size)
         edge = spectral / math.sqrt(count)  # the norm of the Hessian's noise
-        inverse, is_open = invert(kept["hessian"] / count, _FLOOR * edge, edge, self.report)
+        inverse, is_open = invert(kept["hessian"] / count, FLOOR * edge, edge, self.report)
         return kept["weights"] / count, inverse, inverse @ (kept["gradient"] / count), is_open
 
-    def _start(self, kept: dict[str, Array]) -> Array:
+    def start(self, kept: dict[str, Array]) -> Array:
         """Fisher's discriminant from the sum at weights of 0, moved to the noisy mean."""
         (null, slope), noise = self.family.null, float(kept["noise"])
-        _, _, move, _ = self._solve(kept)
+        _, _, move, _ = self.solve(kept)
         count = max(float(kept["hessian"][0, 0]) * self.length**2 / slope, 1.0)
         mean = null - float(kept["gradient"][0]) * self.length / count
         safe, logit, curve = self.family.start(mean, noise * self.length / count)
@@ -161,7 +167,7 @@ class Newton:
 
     def estimate(self, state: State) -> Estimate:
         kept, double = state.kept, 2.0 * self.family.balance**2
-        _, inverse, move, is_open = self._solve(kept)
+        _, inverse, move, is_open = self.solve(kept)
         spread = (1.0 + move @ move / double) * np.eye(self.size) + np.outer(move, move) / double
         spread *= float(kept["noise"]) ** 2 / float(kept["count"])
         figures = {name: float(kept[name]) for name in ("records", "events")}
@@ -219,7 +225,7 @@ class LeastSquares:
         noise, count = float(state.kept["noise"]), float(state.kept["records"])
         inside, eye = moments[:-1, :-1], np.eye(self.size)
         edge = noise * math.sqrt(2.0 * self.size)
-        inverse, is_open = invert(inside, _FLOOR * edge, edge, self.report)
+        inverse, is_open = invert(inside, FLOOR * edge, edge, self.report)
         found = inverse @ moments[:-1, -1]
         theta = np.append(-found, 1.0)
         square = float(theta @ theta)

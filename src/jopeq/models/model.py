@@ -21,6 +21,7 @@ from jopeq.errors import DataError, PayloadError, TooFewClientsError
 from jopeq.models import columns as kinds
 from jopeq.models.columns import Bools, Column, Design, Key, Number
 from jopeq.models.fit import Fit
+from jopeq.models.hazard import Hazards
 from jopeq.models.inference import Binomial, Counts, LeastSquares, Newton, sigmoid
 from jopeq.models.method import Records, State
 from jopeq.models.plan import ModelPlan, plan_model
@@ -28,6 +29,7 @@ from jopeq.models.prediction import Heads, softmax
 from jopeq.models.totals import MOST_RECORDS, Array
 from jopeq.random.streams import fresh_seed
 from jopeq.schemes.parameters import as_annotated
+from jopeq.statistics.questions import check_edges
 from jopeq.statistics.tables import Tell, word_of
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
@@ -36,7 +38,7 @@ from jopeq.sums.record_sum import RecordSum
 
 Method = Newton | LeastSquares | Heads
 
-_MOST_MESSAGES = 64
+_MOST_MESSAGES, _MOST_PERIODS = 64, 64
 _ABSURD = 4.0  # times the public estimate of records: such a total is no sum of shares
 
 
@@ -478,7 +480,73 @@ class Poisson(Model):
         return found
 
 
-MODELS: dict[str, type[Model]] = {one.word: one for one in (Logistic, Softmax, Linear, Poisson)}
+@dataclass(frozen=True)
+class Hazard(Model):
+    """Hazard ratios: a piecewise-exponential model of the time until an event.
+
+    ``outcome`` is the column of times, ``event`` that of 1 for the event and 0 for a censored time;
+    records with other values are left out. The hazard is constant between public ``cuts``, from
+    the time that patients are watched from to the last that counts.
+
+    >>> model = Hazard(
+    ...     "months", [Number("age", 18, 100)], event="death", cuts=(0, 6, 12, 24, 60), epsilon=1.0,
+    ...     clients=3, threshold=3, records=6000,
+    ... )
+    >>> rng = np.random.default_rng(1)
+    >>> age = rng.uniform(18, 100, 6000)
+    >>> months = rng.exponential(1 / (0.0005 * np.exp(0.05 * age)))
+    >>> seen = rng.uniform(12, 72, 6000)
+    >>> table = {"months": np.minimum(months, seen), "death": months < seen, "age": age}
+    >>> fit = model.fit([{name: one[i::3] for name, one in table.items()} for i in range(3)])
+    >>> bool(abs(fit["age"].value - 0.05) < 5 * fit["age"].error), fit.score(table) > 0.7
+    (True, True)
+    """
+
+    event: str = ""
+    cuts: Sequence[float] = ()
+    word: ClassVar[str] = "hazard"
+    goals: ClassVar[tuple[str, ...]] = ("inference",)
+
+    def __post_init__(self) -> None:
+        self._set(event=str(self.event), cuts=check_edges(self.cuts, _MOST_PERIODS + 1, "cuts"))
+        if self.event in ("", self.outcome):
+            raise ValueError(f"event must be another column than {self.outcome!r}")
+        super().__post_init__()
+
+    @property
+    def targets_size(self) -> int:  # type: ignore[override]
+        """A time for every period, and the period of the event."""
+        return len(self.cuts)
+
+    @cached_property
+    def method(self) -> Method:
+        return Hazards(self.design, np.array(self.cuts), self.messages)
+
+    @property
+    def most_exposure(self) -> float:
+        """The time between the first and the last of the cuts."""
+        return self.cuts[-1] - self.cuts[0]
+
+    @property
+    def outcome_keys(self) -> tuple[Key, ...]:
+        return ((self.outcome, "numbers"), (self.event, "numbers"))
+
+    def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
+        (times, events), cuts = (values[key] for key in self.outcome_keys), np.array(self.cuts)
+        watched = np.clip(times[:, None] - cuts[:-1], 0.0, np.diff(cuts)) / self.most_exposure
+        period = np.searchsorted(cuts[1:], times, side="left") + 1.0
+        found = np.c_[watched, np.where((events == 1.0) & (times <= cuts[-1]), period, 0.0)]
+        return found, (times > cuts[0]) & ((events == 0.0) | (events == 1.0))
+
+    def means(self, logits: Array) -> Array:
+        """Hazards in one unit of time, averaged over the periods."""
+        found: Array = np.exp(np.clip(logits[:, 0], -30.0, 30.0)) / self.most_exposure
+        return found
+
+
+MODELS: dict[str, type[Model]] = {
+    one.word: one for one in (Logistic, Softmax, Linear, Poisson, Hazard)
+}
 
 
 def model_from_spec(spec: str) -> Model:

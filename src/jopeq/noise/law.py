@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jopeq.checks import check_count, check_positive
 from jopeq.random import portable
 from jopeq.random.portable import FAR_EXPONENTIAL, MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
@@ -112,11 +113,14 @@ def into_unit_ball(samples: Array) -> tuple[Array, int]:
     if samples.shape[1] == 1:
         clipped = np.clip(samples, -1.0, 1.0)
         return clipped, int(np.count_nonzero(clipped != samples))
-    norms = np.sqrt(portable.squares(samples))
+    norms = portable.squares(samples)
+    np.sqrt(norms, out=norms)
     outside = norms > 1.0
     # one part in 10¹² short, so that rounding cannot leave the ball
     factors = np.where(outside, (1.0 - 1e-12) / np.where(outside, norms, 1.0), 1.0)
-    return samples * factors[:, None], int(outside.sum())
+    inside = np.empty_like(samples)
+    np.multiply(samples.T, factors, out=inside.T)  # long loops along the samples
+    return inside, int(np.count_nonzero(outside))
 
 
 def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
@@ -127,8 +131,9 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     costs no privacy; for Laplace it lies beyond e⁻⁴⁶. Noise too narrow for a cut (``covers_ball``;
     ε > 48 for Laplace) is left alone, and promises nothing.
     """
-    noisy = x + law.sample(stream, start, len(x))
-    return np.clip(noisy, -law.cut, law.cut)
+    noisy = law.sample(stream, start, len(x))
+    np.add(noisy.T, x.T, out=noisy.T)  # long loops along the samples
+    return np.clip(noisy, -law.cut, law.cut, out=noisy)
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ class ScaledLaw(Law):
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
-        check_dimension(self.dimension)
+        check_count("dimension", self.dimension, 1)
 
     @property
     @abstractmethod
@@ -188,7 +193,8 @@ class Laplace(ScaledLaw):
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
         size = self.dimension
         draws = portable.laplace(stream, start * size, count * size)
-        return self.scale * draws.reshape(count, size)
+        draws *= self.scale
+        return draws.reshape(count, size)
 
     def recipe(self) -> NoiseRecipe:
         return NoiseRecipe("laplace", self.scale, self.cut)
@@ -213,18 +219,6 @@ def as_rows(x: ArrayLike, dimension: int) -> Array:
     return np.asarray(x, dtype=np.float64).reshape(-1, dimension)
 
 
-def check_positive(name: str, value: float) -> None:
-    """Raise unless 0 < value < ∞."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number, got {value}")
-
-
-def check_dimension(dimension: int) -> None:
-    """Raise unless a sample has entries."""
-    if dimension < 1:
-        raise ValueError(f"dimension must be at least 1, got {dimension}")
-
-
 @dataclass(frozen=True)
 class MultivariateT(Law):
     """Multivariate t: density ∝ (1 + xᵀΣ⁻¹x/ν)^{−(ν+L)/2}, Σ = s²·I or a full matrix.
@@ -241,7 +235,7 @@ class MultivariateT(Law):
     dimension: int
 
     def __post_init__(self) -> None:
-        check_dimension(self.dimension)
+        check_count("dimension", self.dimension, 1)
         if not (math.isfinite(self.nu) and self.nu > 2):
             raise ValueError(f"nu must be above 2 (finite variance), got {self.nu}")
         if isinstance(self.squared_scale, (int, float)):
@@ -359,7 +353,8 @@ class MultivariateT(Law):
             else self._spatial(stream, start, count)
         )
         if isinstance(self.squared_scale, (int, float)):
-            return directions * (radius * math.sqrt(self.squared_scale))[:, None]
+            radius *= math.sqrt(self.squared_scale)
+            return np.multiply(directions.T, radius).T
         # row by row, since a matrix product may round a row by the rows around it
         mixed = (directions[:, None, :] * self._root).sum(axis=2)
         return np.asarray(mixed * radius[:, None])
@@ -370,11 +365,12 @@ class MultivariateT(Law):
         One coordinate of a point of the plane has the law on the line.
         """
         words = stream.words64(lane=0, start=2 * start, count=2 * count)
-        places = np.arange(2 * start, 2 * (start + count), 2)
-        draws = portable.exponential_of(words[0::2], stream, 0, places)
-        radius = np.sqrt(self.nu * portable.expm1(draws * (2.0 / self.nu)))
-        circle = portable.circle(words[1::2])
-        return np.stack(circle[: self.dimension], axis=1), radius
+        draws = portable.exponential_of(words[0::2], stream, 0, 2 * start, 2)
+        draws *= 2.0 / self.nu
+        radius = portable.expm1(draws)
+        radius *= self.nu
+        circle = np.stack(portable.circle(words[1::2])[: self.dimension])
+        return circle.T, np.sqrt(radius, out=radius)
 
     def _spatial(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
         """A normal vector over √(χ²/ν)."""

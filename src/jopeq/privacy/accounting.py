@@ -7,15 +7,15 @@ exceeds the theorem's by about one part in 10⁹. Only NumPy and SciPy are neede
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from jopeq.checks import check_delta
 
 Array = NDArray[np.float64]
 BASIC = "basic composition"
@@ -23,39 +23,6 @@ OPTIMAL = "optimal composition of pure mechanisms (Kairouz, Oh, Viswanath 2015)"
 _SLACK = 1e-9  # relative error allowed for in every δ that is summed up
 _TAIL = 1e-290  # more than the probability of all terms a sum leaves out
 _LARGEST_SUM = 4_000_000  # terms; reached at about 5·10⁹ mechanisms
-
-
-def check_delta(delta: float) -> None:
-    """Raise unless 0 ≤ δ < 1."""
-    if not (isinstance(delta, Real) and 0.0 <= float(delta) < 1.0):
-        raise ValueError(f"delta must be from 0 to below 1, got {delta!r}")
-
-
-def check_count(name: str, value: SupportsIndex, least: int = 0, most: int | None = None) -> int:
-    """``value`` as an int from ``least`` to ``most``."""
-    try:
-        count = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        count = None
-    if count is None or count < least or (most is not None and count > most):
-        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}")
-    return count
-
-
-def check_recovery(clients: int, threshold: int, colluding: int) -> None:
-    """Raise unless the threshold lets a sum open without missing members, and only once."""
-    if 2 * threshold <= clients + colluding:
-        raise ValueError(
-            f"threshold must be above (clients + colluding)/2 = {(clients + colluding) / 2:g} for "
-            f'dropouts="recover", got {threshold}: raise threshold'
-        )
-
-
-def check_number(name: str, value: float) -> None:
-    """Raise unless value ≥ 0; NaN is refused, inf is not."""
-    if not (isinstance(value, Real) and float(value) >= 0.0):
-        raise ValueError(f"{name} must be a number not below 0, got {value!r}")
 
 
 def private_side(value: float, limit: float, holds: Callable[[float], bool]) -> float:

@@ -15,7 +15,7 @@ _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apa
 
 
 # the rest of δ covers the draws beyond the sampler's end, and rounding errors of the calibration
-_KEPT_DELTA = 1.0 - 1e-6
+KEPT_DELTA = 1.0 - 1e-6
 SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
 TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
 _STATED = 1e-5  # of ε, which is stated to five digits: smaller excesses are left out
@@ -33,17 +33,6 @@ def calibrate_laplace(epsilon: float, dimension: int = 1) -> Laplace:
     """
     check_epsilon(epsilon)
     return Laplace(DIAMETER * math.sqrt(dimension) / epsilon, dimension)
-
-
-def calibrate_gaussian(epsilon: float, delta: float, dimension: int = 1) -> Gaussian:
-    """The Gaussian law of ε and δ (Balle and Wang 2018), δ less what the sampler's end takes.
-
-    >>> round(calibrate_gaussian(4.0, 1e-5, 2).variance, 3)
-    4.676
-    """
-    from dp_accounting import get_sigma_gaussian
-
-    return Gaussian(DIAMETER * get_sigma_gaussian(epsilon, delta * _KEPT_DELTA), dimension)
 
 
 def calibrate_t(epsilon: float, dimension: int, *, nu: float | None = None) -> MultivariateT:
@@ -129,7 +118,7 @@ def guarantee_of_noise(
     if isinstance(law, Gaussian):
         from dp_accounting import get_epsilon_gaussian
 
-        ideal = get_epsilon_gaussian(law.scale / DIAMETER, delta * _KEPT_DELTA)
+        ideal = get_epsilon_gaussian(law.scale / DIAMETER, delta * KEPT_DELTA)
     epsilon = with_excess(ideal, excess)
     return Guarantee(
         epsilon=epsilon,
@@ -150,20 +139,17 @@ def with_excess(epsilon: float, excess: float) -> float:
 class CellBounds:
     """What noisy values are rounded to: cells that hold a cube and lie in a ball about its centre.
 
-    ``inner`` is half the cube's side, ``outer`` the ball's radius, ``rounded`` the relative error
-    of noisy values.
+    ``inner`` is half the cube's side, ``outer`` the ball's radius.
     """
 
     inner: float
     outer: float
-    rounded: float = _ROUNDED
 
     @classmethod
     def of(cls, lattice: Lattice) -> CellBounds:
-        """Voronoi cells."""
+        """Voronoi cells, as much smaller as a change of coordinates magnifies rounding errors."""
         inner = 0.5 * lattice.shortest / lattice.dimension**0.5
-        rounded = _ROUNDED * (1.0 + lattice.geometry.condition)
-        return cls(inner, lattice.covering_radius, rounded)
+        return cls(inner / (1.0 + lattice.geometry.condition), lattice.covering_radius)
 
     @classmethod
     def grid(cls, side: float, dimension: int) -> CellBounds:
@@ -182,7 +168,7 @@ def rounding_excess(law: Law, cells: CellBounds) -> float:
     """
 
     def excess(farthest: float) -> float:
-        t = cells.rounded * (farthest + DIAMETER) / cells.inner
+        t = _ROUNDED * (farthest + DIAMETER) / cells.inner
         if t >= 1.0:
             return math.inf
         return 2.0 * (law.dimension * math.atanh(t) + t * law.slope * cells.outer)

@@ -6,13 +6,8 @@ import math
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, Context, Decimal
 
-from jopeq.privacy.accounting import (
-    Composition,
-    Mechanism,
-    check_count,
-    check_delta,
-    check_number,
-)
+from jopeq.checks import check_count, check_delta, check_number
+from jopeq.privacy.accounting import Composition, Mechanism
 
 ADVERSARIES = {
     "server": "the server, who knows payload, dither, scale and scheme",

@@ -41,7 +41,7 @@ NEXT_LANE = 1 << 28  # from there to the lanes of those below 2⁻⁷⁶, 2⁻¹
 FAR_WORDS = 4
 _TOP_BIT = np.uint64(1 << 63)
 _MANTISSA = np.uint64((1 << 51) - 1)
-_LOW_HALF = np.uint64((1 << 32) - 1)
+_HALF = np.uint64(0x3FE << 52)  # the exponent of floats in [½, 1)
 _EXPONENT_BITS = 12
 DEEP = np.uint64(1 << 10)
 MAX_EXPONENTIAL = 76 * math.log(2.0)  # no draw of ``exponential`` or |``laplace``| is larger
@@ -59,20 +59,29 @@ def _horner(terms: tuple[float, ...], x: Array) -> Array:
 
 
 def log(x: Array) -> Array:
-    """ln x for x > 0: exponent·ln 2 + 2·artanh((m−1)/(m+1)) with m in [√½, √2)."""
+    """ln x for x > 0."""
     mantissa, exponent = np.frexp(x)
-    small = mantissa < math.sqrt(0.5)
-    np.add(mantissa, mantissa, out=mantissa, where=small)
-    power = (exponent - small).astype(np.float64)
-    # In place from here on: fresh arrays of this size cost more than the arithmetic.
-    s = mantissa - 1.0
+    return _log_of_parts(mantissa, exponent.astype(np.float64))
+
+
+def _log_of_parts(mantissa: Array, power: Array) -> Array:
+    """ln(m·2ᵖ), m in [½, 1): p·ln 2 + 2·artanh((m−1)/(m+1)), m moved into [√½, √2); both are lost.
+
+    In place: fresh arrays of this size cost more than the arithmetic.
+    """
+    small = (mantissa < math.sqrt(0.5)).astype(np.float64)
+    power -= small
+    small += 1.0
+    mantissa *= small
+    s = np.subtract(mantissa, 1.0, out=small)
     mantissa += 1.0
     s /= mantissa
     square = np.multiply(s, s, out=mantissa)
-    tail = s * square
-    tail *= _horner(ATANH_TERMS, square)
+    tail = _horner(ATANH_TERMS, square)
+    square *= s
+    tail *= square
     tail *= 2.0
-    tail += power * LN2_LOW
+    tail += np.multiply(power, LN2_LOW, out=square)
     s *= 2.0
     tail += s
     power *= LN2_HIGH
@@ -88,35 +97,49 @@ def exp(x: Array) -> Array:
 
 
 def expm1(x: Array) -> Array:
-    """eˣ − 1, also where x is tiny: 2ᵏ·(e^r − 1) + (2ᵏ − 1)."""
-    power = np.floor(x * (1.0 / math.log(2.0)) + 0.5)
-    rest = (x - power * LN2_HIGH) - power * LN2_LOW
-    factor = np.ldexp(1.0, power.astype(np.int32))
-    return np.asarray(factor * (rest * _horner(EXPM1_TERMS, rest)) + (factor - 1.0))
+    """eˣ − 1 for |x| < 700, also where x is tiny: 2ᵏ·(e^r − 1) + (2ᵏ − 1)."""
+    power = x * (1.0 / math.log(2.0))
+    power += 0.5
+    np.floor(power, out=power)
+    rest = power * LN2_HIGH
+    np.subtract(x, rest, out=rest)
+    rest -= power * LN2_LOW
+    total = _horner(EXPM1_TERMS, rest)
+    total *= rest
+    factor = ((power.astype(np.int64) + 1023) << 52).view(np.float64)
+    total *= factor
+    factor -= 1.0
+    total += factor
+    return total
 
 
 def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
     """(cos, sin) of a uniform angle: two bits choose the quadrant, 52 the place in it."""
-    quadrant = (words >> np.uint64(62)).astype(np.int64)
-    place = ((words >> np.uint64(10)) & np.uint64((1 << 52) - 1)).astype(np.float64)
-    angle = ((place + 0.5) * 2.0**-52 - 0.5) * (math.pi / 2)  # in (−π/4, π/4)
+    place = words >> np.uint64(10)
+    place &= np.uint64((1 << 52) - 1)
+    angle = place.astype(np.float64)
+    angle += 0.5
+    angle *= 2.0**-52
+    angle -= 0.5
+    angle *= math.pi / 2  # in (−π/4, π/4)
     square = angle * angle
-    sine = angle * _horner(SIN_TERMS, square)
+    sine = _horner(SIN_TERMS, square)
+    sine *= angle
     cosine = _horner(COS_TERMS, square)
-    is_odd = (quadrant & 1) == 1
-    x = np.where(is_odd, -sine, cosine)
-    y = np.where(is_odd, cosine, sine)
-    flip = np.where(quadrant >= 2, -1.0, 1.0)
-    return x * flip, y * flip
+    is_odd = (words & np.uint64(1 << 62)) != 0
+    x, y = np.where(is_odd, -sine, cosine), np.where(is_odd, cosine, sine)
+    flip = np.bitwise_and(words, _TOP_BIT, out=place)  # a half turn: the signs of both
+    for part in (x, y):
+        part.view(np.uint64)[...] ^= flip
+    return x, y
 
 
-def squares(rows: Array, weights: tuple[float, ...] | None = None) -> Array:
-    """(Weighted) sum of squares of each row, added from left to right."""
-    total = np.zeros(len(rows))
-    for column in range(rows.shape[1]):
-        square = rows[:, column] * rows[:, column]
-        total += square if weights is None else square * weights[column]
-    return total
+def squares(rows: Array) -> Array:
+    """The sum of squares of each row, added from left to right."""
+    total = rows[:, 0] * rows[:, 0]
+    for column in range(1, rows.shape[1]):
+        total += rows[:, column] * rows[:, column]
+    return np.asarray(total)
 
 
 # Draws
@@ -132,14 +155,14 @@ def exponential(
 ) -> Array:
     """Standard exponential: −ln u, up to ``MAX_EXPONENTIAL``, or further by more extra words."""
     words = stream.words64(lane=lane, start=start, count=count)
-    return exponential_of(words, stream, lane, np.arange(start, start + count), extra_words)
+    return exponential_of(words, stream, lane, start, extra_words=extra_words)
 
 
 def laplace(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> Array:
     """Standard Laplace: the top bit is the sign, the other 63 make −ln u."""
     words = stream.words64(lane=lane, start=start, count=count)
-    draws = exponential_of(words, stream, lane, np.arange(start, start + count))
-    np.negative(draws, out=draws, where=words >= _TOP_BIT)
+    draws = exponential_of(words, stream, lane, start)
+    draws.view(np.uint64)[...] ^= words & _TOP_BIT
     return draws
 
 
@@ -147,25 +170,33 @@ def normal(stream: PrivateStream, start: int, count: int, *, lane: int = 0) -> A
     """Standard normal by Box–Muller; draws 2i and 2i+1 share words 2i and 2i+1."""
     first, last = start // 2, (start + count + 1) // 2
     words = stream.words64(lane=lane, start=2 * first, count=2 * (last - first))
-    pairs = normal_of(words, stream, lane, np.arange(2 * first, 2 * last))
+    halves = exponential_of(words[0::2], stream, lane, 2 * first, 2, FAR_WORDS)
+    radius = np.sqrt(2.0 * halves)
+    cosine, sine = circle(words[1::2])
     offset = start - 2 * first
-    return pairs[offset : offset + count]
+    return np.stack((radius * cosine, radius * sine), axis=1).reshape(-1)[offset : offset + count]
 
 
 def exponential_of(
-    words: Words, stream: PrivateStream, lane: int, places: Integers, extra_words: int = 1
+    words: Words,
+    stream: PrivateStream,
+    lane: int,
+    first: int,
+    stride: int = 1,
+    extra_words: int = 1,
 ) -> Array:
-    """The exponential of each word, which is word ``places[i]`` of the lane."""
-    draws = log(_fine_unit(words, stream, lane, places, extra_words))
+    """The exponential of each word; word i is word ``first + stride·i`` of the lane.
+
+    It is −ln u, u = 2^{−1−G}·m: m from the low 51 bits is uniform on (1, 2), and G is the number of
+    leading zeros of the 12 bits above; where all are zero, it goes on in a word of the extra lane
+    (and in further lanes while that is zero, up to ``extra_words``).
+    """
+    mantissa = words & _MANTISSA
+    mantissa <<= np.uint64(1)
+    mantissa |= _HALF | np.uint64(1)
+    zeros = _leading_zeros(words, stream, lane, first, stride, extra_words)
+    draws = _log_of_parts(mantissa.view(np.float64), np.negative(zeros, out=zeros))
     return np.negative(draws, out=draws)
-
-
-def normal_of(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
-    """As many normals as words; each pair of words, radius and angle, makes two."""
-    halves = exponential_of(words[0::2], stream, lane, places[0::2], FAR_WORDS)
-    radius = np.sqrt(2.0 * halves)
-    cosine, sine = circle(words[1::2])
-    return np.stack((radius * cosine, radius * sine), axis=1).reshape(-1)
 
 
 def gamma(shape: float, stream: PrivateStream, start: int, count: int) -> Array:
@@ -202,50 +233,42 @@ def least_gamma(shape: float) -> float:
     return d * max(0.0, 1.0 - 12.8 / math.sqrt(9.0 * d)) ** 3
 
 
-def _fine_unit(
-    words: Words, stream: PrivateStream, lane: int, places: Integers, extra_words: int
+def _leading_zeros(
+    words: Words, stream: PrivateStream, lane: int, first: int, stride: int, extra_words: int
 ) -> Array:
-    """Uniform on (0, 1) from the low 63 bits: 2^{−1−G}·m, G geometric, m uniform on (1, 2).
+    if not words.size:
+        return np.empty(0)
+    count = stride * (len(words) - 1) + 1
+    extra = stream.words64(lane=EXTRA_LANE | lane, start=first, count=count)[::stride]
+    bits = words << np.uint64(1)  # the top bit is the sign
+    goes_on = bits < np.uint64(1 << (64 - _EXPONENT_BITS))
+    bits = np.where(goes_on, extra, bits)
+    bits &= ~(bits >> np.uint64(1))  # so that no float is rounded up to the next power of two
+    exponent = bits.astype(np.float64).view(np.uint64)
+    exponent >>= np.uint64(52)
+    zeros = np.subtract(1023.0 + 63.0, exponent)
+    zeros += goes_on * float(_EXPONENT_BITS)
+    for i in np.flatnonzero(bits == 0):  # one draw in 2⁷⁶
+        zeros[i] = _far_zeros(stream, lane, first + stride * int(i), extra_words)
+    return np.minimum(zeros, _EXPONENT_BITS + 64 * extra_words - 1, out=zeros)
 
-    G counts the leading zeros of 12 bits, and goes on in the extra lane when all are zero (and in
-    further lanes while its word is zero, up to ``extra_words``).
-    """
-    exponent_bits = ((words >> np.uint64(51)) & np.uint64((1 << _EXPONENT_BITS) - 1)).astype(float)
-    zeros = _EXPONENT_BITS - np.frexp(exponent_bits)[1]
-    goes_on = exponent_bits == 0
+
+def _far_zeros(stream: PrivateStream, lane: int, place: int, extra_words: int) -> int:
+    zeros = _EXPONENT_BITS
     for number in range(extra_words):
-        extra = _words_at(stream, (EXTRA_LANE | lane) + number * NEXT_LANE, places)
-        zeros += np.where(goes_on, 64 - _bit_length(extra), 0)
-        goes_on &= extra == 0
-        if not goes_on.any():  # but for one draw in 2⁷⁶
+        extra_lane = (EXTRA_LANE | lane) + number * NEXT_LANE
+        word = int(stream.words64(lane=extra_lane, start=place, count=1)[0])
+        zeros += 64 - word.bit_length()
+        if word:
             break
-    np.minimum(zeros, _EXPONENT_BITS + 64 * extra_words - 1, out=zeros)
-    mantissa = (words & _MANTISSA).astype(np.float64)
-    mantissa += 0.5
-    mantissa *= 2.0**-51
-    mantissa += 1.0
-    return np.asarray(np.ldexp(mantissa, -1 - zeros, out=mantissa))
-
-
-def _words_at(stream: PrivateStream, lane: int, places: Integers) -> Words:
-    """The words of a lane at ascending places."""
-    if not places.size:
-        return np.empty(0, dtype=np.uint64)
-    first = int(places[0])
-    return stream.words64(lane=lane, start=first, count=int(places[-1]) - first + 1)[places - first]
-
-
-def _bit_length(words: Words) -> Integers:
-    high = np.frexp((words >> np.uint64(32)).astype(float))[1]
-    low = np.frexp((words & _LOW_HALF).astype(float))[1]
-    return np.asarray(np.where(high > 0, high + 32, low))
+    return zeros
 
 
 def _deep_unit(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:
     """``_unit`` but for words below 2¹⁰, which 64 bits of the extra lane refine."""
     draws = _unit(words)
     for i in np.flatnonzero(words < DEEP):  # one draw in 2⁵⁴
-        more = _words_at(stream, EXTRA_LANE | lane, places[i : i + 1])
+        more = stream.words64(lane=EXTRA_LANE | lane, start=int(places[i]), count=1)
         draws[i] = (float(words[i]) + float(_unit(more)[0])) * 2.0**-64
     return draws
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import DeviceEntries, can_code, common_device, decode_body, tensor_of
+from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import (
     NONCE_BYTES,
     SEED_BYTES,
@@ -52,6 +53,7 @@ OnInvalid = Literal["replace", "raise"]
 S = TypeVar("S", bound="Scheme")
 
 _LOG = logging.getLogger("jopeq")
+_SLOWER = 4  # the plain path than kernels, at the least
 
 
 @dataclass(frozen=True)
@@ -282,20 +284,26 @@ class Codec(ABC, Generic[S]):
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
     ) -> Body:
-        """The plain path: all samples, a chunk at a time."""
+        """The plain path: all samples, a chunk at a time, in threads."""
         size, coder = self.dimension, self.coder
         samples = -(-entries.count // size)
-        parts, clipped, overloaded = [], 0, 0
-        for first in range(0, samples, coder.chunk):
-            last = min(first + coder.chunk, samples)
-            found = read_scaled(entries, scales, first * size, min(last * size, entries.count))
-            chunk = np.zeros((last - first, size))  # the last sample is filled up with zeros
-            chunk.reshape(-1)[: len(found)] = found
-            letters = self.to_letters(chunk, first, shared, private)
-            parts.append(coder.encode(letters.values))
-            clipped += letters.clipped
-            overloaded += letters.overloaded
-        return Body(parts, samples, clipped, overloaded)
+
+        def work(begin: int, end: int) -> list[tuple[bytes, int, int]]:
+            done = []
+            with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
+                for first in range(begin, end, coder.chunk):
+                    last = min(first + coder.chunk, end)
+                    stop = min(last * size, entries.count)
+                    chunk = read_scaled(entries, scales, first * size, stop)
+                    if stop < last * size:  # the last sample is filled up with zeros
+                        chunk = np.append(chunk, np.zeros(last * size - stop))
+                    letters = self.to_letters(chunk.reshape(-1, size), first, shared, private)
+                    done.append((coder.encode(letters.values), *letters[1:]))
+            return done
+
+        done = list(chain(*in_threads(work, samples, coder.chunk, size, _SLOWER)))
+        parts, clipped, overloaded = zip(*done, strict=True) if done else ((), (), ())
+        return Body(list(parts), samples, sum(clipped), sum(overloaded))
 
     # From a payload to an update
 
@@ -348,19 +356,22 @@ class Codec(ABC, Generic[S]):
         self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
     ) -> NDArray[np.float32]:
         """All entries of a body that ``to_body`` wrote."""
-        coder, samples, position = self.coder, -(-sum(sizes) // self.dimension), 0
+        coder, samples = self.coder, -(-sum(sizes) // self.dimension)
         coder.check(len(body), samples)  # before memory is taken
         ends, flat = list(accumulate(sizes)), np.empty(sum(sizes), dtype=np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what leaves float32
-            for first in range(0, samples, coder.chunk):
-                count, start = min(coder.chunk, samples - first), first * self.dimension
-                letters, position = coder.decode(body, position, count)
-                found = self.to_samples(letters, first, shared).reshape(-1)
-                values = found[: len(flat) - start]  # without the zeros that filled the last sample
-                unscale(values, start, ends, scales)
-                flat[start : start + len(values)] = values
-        if position != len(body):
-            raise PayloadError(f"{len(body) - position} bytes follow the last sample")
+
+        def work(begin: int, end: int) -> None:
+            # the caller refuses what leaves float32
+            with np.errstate(over="ignore", invalid="ignore"):
+                for first in range(begin, end, coder.chunk):
+                    count, start = min(coder.chunk, end - first), first * self.dimension
+                    letters = coder.decode(body, first, count)
+                    found = self.to_samples(letters, first, shared).reshape(-1)
+                    values = found[: len(flat) - start]  # without what filled the last sample
+                    unscale(values, start, ends, scales)
+                    flat[start : start + len(values)] = values
+
+        in_threads(work, samples, coder.chunk, self.dimension, _SLOWER)
         return flat
 
     def check_size(self, body_bytes: int, entries: int) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import numbers
-import operator
 import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.checks import check_count, check_real
 from jopeq.lattice.lattices import Lattice
 
 _SECTION = "Parameters\n----------\n"
@@ -25,26 +24,8 @@ def as_annotated(name: str, kind: str, value: Any) -> Any:
             raise ValueError(f"{name} must be True or False, got {value!r}")
         return bool(value)
     if "int" in kind:
-        return _whole(name, value)
-    return _real(name, value) if "float" in kind else value
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
-
-
-def _real(name: str, value: Any) -> float:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large, got {value!r:.20}…") from None
+        return check_count(name, value, None)
+    return check_real(name, value) if "float" in kind else value
 
 
 def as_array(name: str, value: Any) -> NDArray[np.float64]:

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.checks import check_count
 from jopeq.errors import PayloadError
 from jopeq.kernels import device as devices
 from jopeq.kernels.device import common_device
-from jopeq.privacy.accounting import check_count
 from jopeq.random.streams import (
     SEED_BYTES,
     PrivateStream,

@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.checks import check_count
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.privacy.accounting import check_count
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme

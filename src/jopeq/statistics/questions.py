@@ -395,13 +395,13 @@ def check_bounds(name: str, *bounds: Any) -> tuple[float, float]:
     return found
 
 
-def check_edges(edges: Sequence[Any], most: int) -> tuple[float, ...]:
+def check_edges(edges: Sequence[Any], most: int, name: str = "edges") -> tuple[float, ...]:
     """From two to ``most`` finite numbers that ascend, or ``ValueError``."""
-    found = tuple(as_annotated("edges", "float", edge) for edge in edges)
+    found = tuple(as_annotated(name, "float", edge) for edge in edges)
     is_ascending = all(one < two for one, two in pairwise(found))
     if not (2 <= len(found) <= most and all(map(math.isfinite, found)) and is_ascending):
         raise ValueError(
-            f"edges must be 2 to {most} numbers, each above the one before, got "
+            f"{name} must be 2 to {most} numbers, each above the one before, got "
             f"{show_few(found)}: sort them and leave doubles out"
         )
     return found

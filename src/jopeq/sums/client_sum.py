@@ -119,7 +119,7 @@ class ClientSum:
         """h of a sum of all clients: shares whose noise the server surely does not know."""
         return self.sum.honest
 
-    @property
+    @cached_property
     def guarantee(self) -> Guarantee:
         """What holds for updates of any dimension; ``plan`` has the exact ε of each."""
         opened = (

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -26,6 +26,9 @@ _INTERVALS = (1e-6, 4e-3)
 _STEPS = 512  # multipliers from one power of two to the next
 _LOWEST, _HIGHEST = -4 * _STEPS, 24 * _STEPS
 _KEPT = Kept(__file__, most=4096)
+LEAST_DELTA = 1e-11
+"""Below a tenth of it the rounding of the accountant's transforms is no longer small."""
+
 _DOUBT = 0.25  # of ε: how far the bound that is quick may be above what was kept
 
 
@@ -61,7 +64,7 @@ def epsilon_of(runs: Sequence[RecordRounds], delta: float, at_most: float) -> fl
         return 0.0
     kappa, tau, variation = _sums(runs)
     left = (delta - tau - (1.0 + math.exp(at_most)) * variation) * math.exp(-kappa)
-    if not left > 0.0:
+    if not left >= LEAST_DELTA / 10.0:
         return math.inf
     epsilon = _spent_epsilon(runs, left, at_most) + 2.0 * kappa
     return epsilon if epsilon <= at_most * (1.0 + 1e-9) else math.inf
@@ -120,6 +123,12 @@ def epsilon_within(runs: Sequence[RecordRounds], delta: float, budget: float) ->
         if math.isfinite(found) or (1.0 + math.exp(at_most)) * variation < delta / 10.0:
             break
     return found
+
+
+def is_delta_short(runs: Sequence[RecordRounds], delta: float, budget: float) -> bool:
+    """Whether ε would be within the budget if rounds put nothing by of δ for τ and v."""
+    bare = [replace(run, tau=0.0, variation=0.0) for run in runs]
+    return epsilon_within(bare, delta, budget) <= budget < epsilon_within(runs, delta, budget)
 
 
 def _sums(runs: Sequence[RecordRounds]) -> tuple[float, float, float]:

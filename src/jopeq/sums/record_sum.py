@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.checks import check_recovery
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
-from jopeq.privacy.accounting import check_recovery
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream, private_stream
 from jopeq.schemes.parameters import as_annotated
@@ -46,7 +46,6 @@ from jopeq.sums.record_plan import (
 from jopeq.sums.record_proposal import ROUNDS, Proposal, fit_rounds
 from jopeq.sums.record_sample import draw_sample
 from jopeq.sums.shares import (
-    MAX_ENTRIES,
     centre,
     check_clients,
     check_dimension,
@@ -63,6 +62,7 @@ from jopeq.wire.entries import is_tensor
 Array = NDArray[np.float64]
 
 _LARGEST_PLACE = 2.0**48
+_MOST_SUMS, _MOST_HOSPITALS = 100_000, 64  # a server that asks for more keeps planners busy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +162,12 @@ class RecordSum:
             )
         for name, least in (("rounds", 1), ("evaluations", 0)):
             count = getattr(self, name)
-            if not least <= count <= MAX_ENTRIES:
-                raise ValueError(f"{name} must be from {least} to {MAX_ENTRIES}, got {count}")
-        if not 1 <= self.hospitals_per_person <= self.clients:
+            if not least <= count <= _MOST_SUMS:
+                raise ValueError(f"{name} must be from {least} to {_MOST_SUMS}, got {count}")
+        if not 1 <= self.hospitals_per_person <= min(self.clients, _MOST_HOSPITALS):
             raise ValueError(
-                f"hospitals_per_person must be from 1 to clients={self.clients}, got "
+                f"hospitals_per_person must be from 1 to clients={self.clients} and at most "
+                f"{_MOST_HOSPITALS}, got "
                 f"{self.hospitals_per_person}: as many hospitals may hold a record of one person"
             )
         if not 0.0 <= self.batch_dependence <= 1.0:
@@ -249,7 +250,7 @@ class RecordSum:
         """
         return _capacity(self, self._most(most_records))
 
-    @property
+    @cached_property
     def guarantee(self) -> Guarantee:
         """What holds for rows of any dimension; ``plan`` has the exact ε of each."""
         where = (

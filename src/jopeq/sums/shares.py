@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.checks import check_count
 from jopeq.kernels.recipe import Layers
 from jopeq.noise.gaussian_rounding import DRAW_LANE
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream, describe_secret
 from jopeq.schemes.parameters import as_annotated
+from jopeq.sums.record_accounting import LEAST_DELTA
 from jopeq.sums.sum_law import MAX_HONEST
 from jopeq.wire.entries import READ_CHUNK
 from jopeq.wire.rotation import rotate_block, unrotate_block
@@ -29,7 +31,6 @@ from jopeq.wire.scaling import LARGEST_SCALE
 Array = NDArray[np.float64]
 
 MAX_ENTRIES = 1 << 31
-_LEAST_DELTA = 1e-30
 
 
 # Terms
@@ -46,9 +47,9 @@ def check_terms(scheme: Any, most_bits: int) -> None:
             f"epsilon must be at most {MAX_EPSILON:g}, got {scheme.epsilon}: ε above 20 protects "
             "nobody in practice; to send without privacy take scheme 'none'"
         )
-    if not _LEAST_DELTA <= scheme.delta < 1.0:
+    if not LEAST_DELTA <= scheme.delta < 1.0:
         raise ValueError(
-            f"delta must be from {_LEAST_DELTA:g} to below 1, got {scheme.delta}: "
+            f"delta must be from {LEAST_DELTA:g} to below 1, got {scheme.delta}: "
             "Gaussian noise needs a delta, such as 1e-5"
         )
     if not 1e-30 < scheme.clip <= LARGEST_SCALE / 1e4:
@@ -84,10 +85,7 @@ def check_clients(scheme: Any, clients: int | None) -> int:
 
 def check_dimension(dimension: int) -> int:
     """``dimension`` as an int that a share can have."""
-    count: int = as_annotated("dimension", "int", dimension)
-    if not 1 <= count < MAX_ENTRIES:
-        raise ValueError(f"dimension must be from 1 to {MAX_ENTRIES - 1}, got {count}")
-    return count
+    return check_count("dimension", dimension, 1, MAX_ENTRIES - 1)
 
 
 def spec_of(scheme: Any) -> str:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError
 
-Integers = NDArray[np.int64]
+Integers = NDArray[np.integer[Any]]
 
-_CHUNK_SAMPLES = 1 << 16
+_CHUNK_SAMPLES = 1 << 14  # whose floats fit a second-level cache
 
 
 class Coder(Protocol):
@@ -34,7 +34,8 @@ class Coder(Protocol):
 
     def encode(self, letters: NDArray[Any]) -> bytes: ...
 
-    def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]: ...
+    def decode(self, body: memoryview, first: int, samples: int) -> NDArray[Any]:
+        """The letters of samples ``first``…, where first begins a chunk of ``encode``."""
 
 
 @lru_cache(maxsize=256)
@@ -134,15 +135,16 @@ class Packing:
     def unpack(self, packed: bytes | memoryview, count: int) -> Integers:
         """The ``count`` letters in these bytes; raises when they are not what ``encode`` makes."""
         self.check(len(packed), count)
-        return self.decode(memoryview(packed), 0, count)[0]
+        return self.decode(memoryview(packed), 0, count)
 
-    def decode(self, body: memoryview, position: int, samples: int) -> tuple[Integers, int]:
-        size = _size(self.letters, samples)
-        packed = body[position : position + size]
-        if len(packed) != size:
-            raise PayloadError(f"{samples} letters take {size} bytes, got {len(packed)}")
-        find = self._decode_bits if self.width else self._decode_numbers
-        return find(packed, samples), position + size
+    def decode(self, body: memoryview, first: int, samples: int) -> Integers:
+        start = _size(self.letters, first)
+        packed = body[start : start + _size(self.letters, samples)]
+        return (
+            self._decode_bits(packed, samples)
+            if self.width
+            else self._decode_numbers(packed, samples)
+        )
 
     def _decode_numbers(self, packed: memoryview, count: int) -> Integers:
         digits, bits = _group(self.letters)
@@ -159,7 +161,7 @@ class Packing:
                 value = value | (words[:, word + 1] << np.uint64(64 - shift))
             numbers[:, slot] = value & mask
         rest = numbers.reshape(-1)
-        indices = np.empty((len(rest), digits), dtype=np.int64)
+        indices = np.empty((len(rest), digits), dtype=np.min_scalar_type(self.letters - 1))
         base = np.uint64(self.letters % (1 << 64))
         for column in range(digits):
             quotient = rest // base
@@ -179,27 +181,52 @@ class Packing:
         return width if self.letters == 1 << width and width <= 16 else 0
 
     def _encode_bits(self, indices: Integers) -> bytes:
-        letters = indices.astype("<u2")
-        if self.width == 16:
-            return letters.tobytes()
-        if self.width == 8:
-            return letters.astype(np.uint8).tobytes()
-        places = np.arange(self.width, dtype=np.uint16)
-        bits = (letters[:, None] >> places).astype(np.uint8) & 1
-        return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
+        if self.width in (8, 16):
+            return indices.astype(f"<u{self.width // 8}").tobytes()
+        if self.width > 8:
+            places = np.arange(self.width, dtype=np.uint16)
+            bits = (indices.astype("<u2")[:, None] >> places).astype(np.uint8) & 1
+            return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
+        letters = np.zeros(-(-len(indices) // 8) * 8, dtype=np.uint8)
+        letters[: len(indices)] = indices
+        words = letters.view("<u8")  # eight letters side by side, moved together by halving
+        for doubling in range(3):
+            low, gap, size = self._fields(doubling)
+            words = (words & low) | ((words >> gap) & (low << size))
+        packed = words.view(np.uint8).reshape(-1, 8)[:, : self.width]
+        return packed.tobytes()[: self.size(len(indices))]
+
+    def _fields(self, doubling: int) -> tuple[np.uint64, np.uint64, np.uint64]:
+        """A mask of 2ᵈ letters in every second 2ᵈ bytes; unused bits of those, and used ones."""
+        size, place = self.width << doubling, 8 << doubling
+        mask = sum(((1 << size) - 1) << at for at in range(0, 64, 2 * place))
+        return np.uint64(mask), np.uint64(place - size), np.uint64(size)
 
     def _decode_bits(self, packed: memoryview, count: int) -> Integers:
         read = np.frombuffer(packed, dtype=np.uint8)
         if self.width in (8, 16):
-            return read.view(f"<u{self.width // 8}").astype(np.int64)
-        bits = np.unpackbits(read, bitorder="little")
-        if bits[count * self.width :].any():
+            return read.view(f"<u{self.width // 8}")
+        unused = 8 * len(packed) - count * self.width
+        if unused and packed[-1] >> (8 - unused):
             raise PayloadError("an index lies outside the codebook, or padding is not zero")
-        rows = bits[: count * self.width].reshape(count, self.width)
-        letters = rows[:, 0].astype(np.int64)
-        for place in range(1, self.width):
-            letters |= rows[:, place].astype(np.int64) << place
-        return letters
+        if self.width > 8:
+            bits = np.unpackbits(read, bitorder="little", count=count * self.width)
+            rows = bits.reshape(count, self.width)
+            letters = rows[:, 0].astype(np.uint16)
+            for place in range(1, self.width):
+                letters |= rows[:, place].astype(np.uint16) << np.uint16(place)
+            return letters
+        spread = np.zeros((-(-count // 8), 8), dtype=np.uint8)
+        whole = len(read) // self.width
+        spread[:whole, : self.width] = read[: whole * self.width].reshape(-1, self.width)
+        if whole < len(spread):
+            rest = read[whole * self.width :]
+            spread[whole, : len(rest)] = rest
+        words = spread.view("<u8")[:, 0]
+        for doubling in (2, 1, 0):
+            low, gap, size = self._fields(doubling)
+            words = (words & low) | ((words & (low << size)) << gap)
+        return words.view(np.uint8)[:count]
 
 
 @dataclass(frozen=True)
@@ -220,9 +247,9 @@ class WordCoder:
     def encode(self, letters: NDArray[Any]) -> bytes:
         return letters.astype(self.dtype).tobytes()
 
-    def decode(self, body: memoryview, position: int, samples: int) -> tuple[NDArray[Any], int]:
-        end = position + 4 * samples * self.dimension
-        words = np.frombuffer(body[position:end], dtype=self.dtype)
+    def decode(self, body: memoryview, first: int, samples: int) -> NDArray[Any]:
+        start, stop = (4 * self.dimension * place for place in (first, first + samples))
+        words = np.frombuffer(body[start:stop], dtype=self.dtype)
         if words.dtype.kind == "f" and not np.isfinite(words).all():
             raise PayloadError("the body holds an entry that is not finite")
-        return words.reshape(samples, self.dimension), end
+        return words.reshape(samples, self.dimension)

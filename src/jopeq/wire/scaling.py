@@ -45,10 +45,14 @@ class Scale(NamedTuple):
         return 1.0 / self.unit if self.unit else 0.0
 
     def apply(self, entries: Array) -> Array:
-        return (entries - self.mean) * self.inverse
+        scaled = entries - self.mean
+        scaled *= self.inverse
+        return scaled
 
-    def undo(self, scaled: Array) -> Array:
-        return scaled * self.unit + self.mean
+    def undo(self, scaled: Array, out: Array | None = None) -> Array:
+        entries = np.multiply(scaled, self.unit, out=out)
+        entries += self.mean
+        return entries
 
 
 STATISTIC = Scale(1.0)
@@ -186,22 +190,22 @@ class Scaling:
 
 def read_scaled(entries: Entries, scales: list[Scale], start: int, stop: int) -> Array:
     """Entries start…stop of all, scaled; callers silence NumPy."""
-    pieces = [np.empty(0)]
+    pieces = []
     for tensor, piece in entries.read(start, stop):
         pieces.append(piece if len(scales) < 2 else scales[tensor].apply(piece))
-    joined = np.concatenate(pieces)
+    joined = pieces[0] if len(pieces) == 1 else np.concatenate((np.empty(0), *pieces))
     return scales[0].apply(joined) if len(scales) == 1 else joined
 
 
 def unscale(values: Array, start: int, ends: list[int], scales: list[Scale]) -> None:
     """Bring scaled entries ``start``… of tensors with these ends into the update's units."""
     if len(scales) == 1:
-        values[:] = scales[0].undo(values)
+        scales[0].undo(values, out=values)
     elif scales:
         done = 0
         for tensor, low, high in overlaps(ends, start, start + len(values)):
             piece = slice(done, done + high - low)
-            values[piece] = scales[tensor].undo(values[piece])
+            scales[tensor].undo(values[piece], out=values[piece])
             done = piece.stop
 
 

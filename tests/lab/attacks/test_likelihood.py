@@ -81,7 +81,7 @@ def test_cells_have_the_probabilities_of_the_exact_channel(name):
         (said.low[0] - places) / said.width[0], (said.high[0] - places) / said.width[0]
     )
     header, body = open_payload(payload, None)
-    letters, _ = coder.codec.coder.decode(body, 0, len(entries))
+    letters = coder.codec.coder.decode(body, 0, len(entries))
     dithers = (
         coder.codec.dither(0, len(entries), header.shared_stream(None))[:, 0] / coder.cells.step
     )

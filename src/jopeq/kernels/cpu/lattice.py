@@ -48,12 +48,10 @@ _FAR = (1023 + 50) << 52  # the bits of 2⁵⁰
 @part
 def _nearest(x, y):
     """``Geometry.nearest`` of one point, in the frame."""
-    x1, y1 = np.floor(x + 0.5), np.floor(y + 0.5)
-    x2, y2 = np.floor(x) + 0.5, np.floor(y) + 0.5
-    first = (x - x1) * (x - x1) + (y - y1) * (y - y1) * 3.0
-    second = (x - x2) * (x - x2) + (y - y2) * (y - y2) * 3.0
-    is_first = first <= second
-    return x1 if is_first else x2, y1 if is_first else y2
+    first_x, first_y = np.floor(x + 0.5), np.floor(y + 0.5)
+    across, up = x - first_x, y - first_y
+    half = 0.5 if abs(up) * 3.0 + abs(across) > 1.0 else 0.0
+    return first_x + (-half if across < 0.0 else half), first_y + (-half if up < 0.0 else half)
 
 
 @part

@@ -287,10 +287,10 @@ def on_line(x, inverse_step, centre, letters, last):
 def nearest_hexagonal(x, y):
     """The point of A2 nearest to (x, y) in the frame."""
     first_x, first_y = tl.floor(x + 0.5), tl.floor(y + 0.5)
-    second_x, second_y = tl.floor(x) + 0.5, tl.floor(y) + 0.5
-    ax, ay, bx, by = x - first_x, y - first_y, x - second_x, y - second_y
-    is_first = ax * ax + (ay * ay) * 3.0 <= bx * bx + (by * by) * 3.0
-    return tl.where(is_first, first_x, second_x), tl.where(is_first, first_y, second_y)
+    across, up = x - first_x, y - first_y
+    half = tl.where(tl.abs(up) * 3.0 + tl.abs(across) > 1.0, 0.5, 0.0)
+    near_x = first_x + tl.where(across < 0.0, -half, half)
+    return near_x, first_y + tl.where(up < 0.0, -half, half)
 
 
 @jit

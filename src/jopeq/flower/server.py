@@ -1,4 +1,7 @@
-"""``SumServer``: who is there, the exchange of messages, one sum, its report."""
+"""The server's engine: who is there, the exchange of messages, sums, reports, checkpoints.
+
+``Rounds`` keeps the reports of any front; ``SumServer`` takes private sums.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,23 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from logging import INFO
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from logging import ERROR, INFO, WARNING
+from typing import Any, TypedDict
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
 from numpy.typing import NDArray
 
 from jopeq.circle import Attempt, CircleServer, fingerprint
 from jopeq.circle.circle import Kind, kind_of
-from jopeq.errors import ProtocolError, TooFewClientsError
+from jopeq.errors import JoPEQError, ProtocolError, TooFewClientsError
 from jopeq.flower.arrays import array_bytes
 from jopeq.flower.node import read_trusted
-from jopeq.flower.refusals import Failure
-from jopeq.flower.report import SPENT, RoundReport, Rounds
+from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.tasks import RECORD, Task, digest_content
 from jopeq.random.streams import fresh_seed
 from jopeq.sums.client_sum import ClientSum
@@ -29,36 +33,208 @@ from jopeq.sums.record_accounting import RecordRounds, epsilon_of
 from jopeq.sums.record_plan import epsilon_left
 from jopeq.sums.shares import centre, is_uniform
 
+SPENT = "budget-spent"
+
 _POLL, _WAIT = 0.2, 3.0  # seconds between two looks: for replies, for nodes
 _FIRST_DEADLINE, _LEAST_DEADLINE, _SLOWEST = 600.0, 30.0, 3.0
 _LASTING = ("settings", "limits", "model", "budget")
 
 
-class SumServer(Rounds):
-    """Asks clients for the sums of one task.
+@dataclass
+class RoundReport:
+    """One round as the server saw it. Keys are node ids."""
 
-    ``reports`` has a ``RoundReport`` for each round. ``history`` is what a ``RoundFailedError``
-    carries with them.
+    server_round: int
+    scheme: str
+    bytes_up: dict[int, int] = field(default_factory=dict)  # payloads that were accepted
+    bytes_down: dict[int, int] = field(default_factory=dict)  # arrays sent to train and evaluate
+    entries: dict[int, int] = field(default_factory=dict)  # entries in each payload
+    rejected: dict[int, str] = field(default_factory=dict)  # why each unusable reply was rejected
+    failed: list[Failure] = field(default_factory=list)  # error replies
+    missing: list[int] = field(default_factory=list)  # nodes that did not answer
+    epsilon: dict[int, float] = field(default_factory=dict)  # spent towards the server so far
+
+    @property
+    def bits_per_parameter(self) -> float:
+        """Payload bits, header and checksum included, per entry of the update."""
+        entries = sum(self.entries.values())
+        return 8.0 * sum(self.bytes_up.values()) / entries if entries else 0.0
+
+    def metrics(self) -> MetricRecord:
+        """For the run's history: single numbers, of the round and, after a slash, of each node."""
+        up, down, epsilon = self.bytes_up, self.bytes_down, self.epsilon
+        totals: dict[str, int | float] = {
+            "clients": len(up),
+            "rejected": len(self.rejected),
+            "failed": len(self.failed),
+            "missing": len(self.missing),
+            "bytes-up": sum(up.values()),
+            "bytes-down": sum(down.values()),
+            "bits-per-parameter": self.bits_per_parameter,
+            "epsilon": max(epsilon.values(), default=0.0),
+        }
+        for name, values in (("bytes-up", up), ("bytes-down", down), ("epsilon", epsilon)):
+            totals |= {f"{name}/{node}": value for node, value in sorted(values.items())}
+        return MetricRecord({f"jopeq-{name}": value for name, value in totals.items()})
+
+
+class RoundFailedError(JoPEQError):
+    """No client's reply could be used. ``code`` is ``budget-spent`` where clients cannot pay more.
+
+    ``arrays`` is the model the round started from, ``reports`` are those of all rounds, and
+    ``history`` is what ``start`` would have returned of the rounds before.
+    """
+
+    code = "round-failed"
+
+    def __init__(
+        self,
+        message: str,
+        arrays: ArrayRecord | None,
+        reports: list[RoundReport],
+        history: Result,
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.arrays, self.reports, self.history = arrays, reports, history
+
+
+class Rounds:
+    """Reports of all rounds, the history, and the nodes that will not take part.
 
     Parameters
     ----------
-    task : Task
-        What is summed; the same as the clients'.
     name : str
         Of whom the log speaks.
-    trusted, unsigned, min_available_nodes, deadline
-        As for ``RecordStrategy``.
+    lasting : Collection[str]
+        Codes of refusals after which a node is not asked again. A spent budget always is one.
     """
+
+    def __init__(self, name: str, lasting: Collection[str] = ()) -> None:
+        self.name, self._lasting = name, {*lasting, SPENT}
+        self.reports: list[RoundReport] = []
+        self.history = Result()
+        self.refusing: dict[int, Failure] = {}
+
+    @property
+    def report(self) -> RoundReport:
+        """The last round's."""
+        return self.reports[-1]
+
+    def able(self, grid: Grid, least: int) -> list[int]:
+        """The nodes that may take part.
+
+        ``RoundFailedError`` where so many refuse that waiting for ``least`` others is in vain.
+        """
+        there = set(grid.get_node_ids())
+        self.refusing = {
+            n: one for n, one in self.refusing.items() if n in there or one.code == SPENT
+        }
+        able = sorted(there - self.refusing.keys())
+        if len(able) < max(1, least) <= len(there):
+            refusing = [one for n, one in self.refusing.items() if n in there]
+            is_spent = len(there) - sum(one.code != SPENT for one in refusing) >= least
+            raise self.failure(
+                f"{len(able)} nodes are left and {max(1, least)} are needed: "
+                f"{'; '.join(map(str, refusing))}",
+                SPENT if is_spent else None,
+            )
+        return able
+
+    def note_missing(self, nodes: Iterable[int]) -> None:
+        """Name the nodes that did not answer."""
+        for node in sorted(nodes):
+            self.report.missing.append(node)
+            number = self.report.server_round
+            self.warn("left out of round %d: node %d did not answer", number, node)
+
+    def read(self, reply: Message, node: int | None = None) -> bool:
+        """Whether a reply has content. An error is written down, and whether its node is done.
+
+        Flower may answer for several nodes under one id: ``node`` says whose message it answers.
+        """
+        if not reply.has_error():
+            return True
+        failure = read_failure(reply)
+        failure = failure if node is None else failure._replace(node=node)
+        self.report.failed.append(failure)
+        if failure.is_refusal and failure.code in self._lasting:
+            self.refusing[failure.node] = failure
+        self.warn("left out of round %d: %s", self.report.server_round, failure)
+        return False
+
+    def warn(self, text: str, *values: object) -> None:
+        """Log a warning."""
+        log(WARNING, f"{self.name}: {text}", *values)
+
+    def failure(self, text: str, code: str | None = None) -> RoundFailedError:
+        """An error that carries all reports, once it is logged."""
+        log(ERROR, "%s: %s", self.name, text)
+        return RoundFailedError(text, self.history.arrays, self.reports, self.history, code)
+
+    def end(self, error: RoundFailedError) -> Result:
+        """What a run returns when too few can pay for another round; other errors are raised."""
+        if error.code != SPENT:
+            raise error
+        self.warn("the run ends here, with the last model: %s", error)
+        return self.history
+
+    # To disk and back
+
+    def state_dict(self) -> dict[str, Any]:
+        """Reports, and who cannot pay, in plain values."""
+        return {
+            "reports": [
+                {**asdict(report), "failed": [tuple(one) for one in report.failed]}
+                for report in self.reports
+            ],
+            "unable": [tuple(one) for one in self.refusing.values() if one.code == SPENT],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self.reports[:] = [
+            RoundReport(**{**one, "failed": [Failure(*f) for f in one["failed"]]})
+            for one in state["reports"]
+        ]
+        self.refusing = {one.node: one for one in (Failure(*f) for f in state["unable"])}
+
+
+class SumOptions(TypedDict, total=False):
+    """Whom a server of sums asks.
+
+    Parameters
+    ----------
+    trusted : Optional[path]
+        File with the public keys of all clients, in hexadecimal, one a line. It is read before
+        each round: clients may join and leave.
+    unsigned : bool
+        For simulations, instead of ``trusted``: anybody takes part.
+    min_available_nodes : Optional[int]
+        Nodes that a round waits for, by default ``scheme.threshold``.
+    deadline : Optional[float]
+        Seconds that an exchange waits for replies. By default three times the slowest that had all
+        of them, 30 at least; 600 for the first.
+    """
+
+    trusted: str | os.PathLike[str] | None
+    unsigned: bool
+    min_available_nodes: int | None
+    deadline: float | None
+
+
+class SumServer(Rounds):
+    """Asks clients for the sums of one task; ``name`` is of whom the log speaks."""
 
     def __init__(
         self,
         task: Task,
-        *,
         name: str,
-        trusted: str | os.PathLike[str] | None,
-        unsigned: bool,
-        min_available_nodes: int | None,
-        deadline: float | None,
+        *,
+        trusted: str | os.PathLike[str] | None = None,
+        unsigned: bool = False,
+        min_available_nodes: int | None = None,
+        deadline: float | None = None,
     ) -> None:
         super().__init__(name, _LASTING)
         scheme = task.scheme
@@ -93,12 +269,14 @@ class SumServer(Rounds):
     def _new_server(self) -> CircleServer:
         return CircleServer(self._terms, trusted=self._trusted, is_plausible=is_plausible)
 
-    def describe(self) -> str:
-        """Whom the sums are safe from."""
+    def announce(self) -> None:
+        """Log whom the sums are safe from."""
         if self._file is not None:
-            return f"fingerprint of the trusted hospitals: {fingerprint(self._trusted)}"
-        left = epsilon_left(self.task.mechanism, self.task.dimension, 1)
-        return f"unsigned: ε = {left:.3g} against a server that invents clients"
+            told = "%s: fingerprint of the trusted hospitals: %s"
+            log(INFO, told, self.name, fingerprint(self._trusted))
+        else:
+            left = epsilon_left(self.task.mechanism, self.task.dimension, 1)
+            self.warn("unsigned: ε = %.3g against a server that invents clients", left)
 
     def sum(self, grid: Grid, content: RecordDict, *, number: int, timeout: float) -> NDArray[Any]:
         """Exchange messages until the sum is there, and decode it.
@@ -185,11 +363,7 @@ class SumServer(Rounds):
             if not waiting or time.monotonic() - began > limit:
                 break
             time.sleep(_POLL)
-        for node in waiting.values():
-            report.missing.append(node)
-            self.warn(
-                "round %d: node %d did not answer in %.0f s", report.server_round, node, limit
-            )
+        self.note_missing(waiting.values())
         if not waiting and len(found) == len(sent):
             self._slowest = max(self._slowest, time.monotonic() - began)
         return found
