@@ -393,6 +393,19 @@ def test_who_averages():
     assert not averages(Different())
 
 
+def test_flowers_wrapper_for_privacy_counts_every_reply(flower, caplog):
+    wrapper = flwr_strategies.DifferentialPrivacyClientSideFixedClipping
+    clients = coded(flower, EXACT, wrapper(FedAvg(**minimum(7)), 0.0, 1.0, 7))
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        arrays, metrics = clients.round(1, start())
+    assert "Received 7 results and 0 failures" in caplog.text
+    sent = [train(n)("w", start()["w"].numpy()) for n in NODES]
+    np.testing.assert_allclose(
+        arrays["w"].numpy(), np.average(sent, axis=0, weights=NODES), atol=1e-5
+    )
+    assert metrics["jopeq-clients"] == 7
+
+
 def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monkeypatch):
     like = {"w": np.zeros(200_000, np.float32)}
     clients = coded(flower, SCHEME, nodes=range(1, 21), mod={"metrics": ["num-examples"]})
