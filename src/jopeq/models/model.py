@@ -429,7 +429,7 @@ class Linear(Model):
         return self.scale.keys
 
     def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
-        found, is_missing = self.scale.fill(values, is_plain=True)
+        found, is_missing = self.scale.fill(values)
         return found, ~is_missing
 
     def means(self, logits: Array) -> Array:
