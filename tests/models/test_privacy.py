@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from dp_accounting import get_epsilon_gaussian
 
-from jopeq.models import Bins, Category, Features, Hazard, Linear, Logistic, Number, Poisson, Softmax
+from jopeq.models import (
+    Bins,
+    Category,
+    Features,
+    Hazard,
+    Linear,
+    Logistic,
+    Number,
+    Poisson,
+    Softmax,
+)
 from jopeq.models import totals as exact
 from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.sums.clipped_total import UNITS

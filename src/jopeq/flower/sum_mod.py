@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
@@ -15,8 +16,8 @@ from flwr.common.logger import log
 from jopeq.circle import CircleClient, CircleTerms, Due, fingerprint, joins
 from jopeq.errors import BudgetSpentError, ProtocolError
 from jopeq.files import alone, atomic, check_own_file, own_folder
-from jopeq.flower.arrays import Model, frozen_names, sent_names, warn_unused, whole_update
-from jopeq.flower.budget import Budget, OpenLedger, budget_of
+from jopeq.flower.arrays import Model, frozen_names, sent_names, update_of, warn_unused
+from jopeq.flower.budget import Budget, budget_of
 from jopeq.flower.client import App, Mod, Work, hand_over, other_reply
 from jopeq.flower.node import LIMITS, check_columns, read_keys, refuse_budget
 from jopeq.flower.refusals import RefusedError
@@ -29,6 +30,7 @@ from jopeq.flower.tasks import (
     digest_content,
     survey_task,
 )
+from jopeq.ledger import Ledger
 from jopeq.random.streams import fresh_seed
 from jopeq.statistics import Survey
 from jopeq.sums.client_sum import ClientSum
@@ -132,8 +134,9 @@ class SumMod(Mod):
             total_of = task.prepare(app.msg.content)
         content = None if is_free else digest_content(app.msg.content, offer.kind)
         app.code = "budget"
-        with _budget(app, node, task).opened(app.context.state) as found:
-            app.code, account = "protocol", _Account(found, task)
+        budget = _budget(app, node, task)
+        with budget.opened(app.context.state) as ledger:
+            app.code, account = "protocol", _Account(task, budget, ledger, app.context.state)
             client = account.member(terms, keys)
             if is_free:
                 account.check()
@@ -214,7 +217,7 @@ class SumMod(Mod):
         count = sum(before.floats[name].size for name in names)
         if count != dimension:
             raise ValueError(f"the model has {count} entries to send, and the terms {dimension}")
-        return lambda returned: own.total(whole_update(before, returned, names))
+        return lambda returned: own.total(update_of(before, returned, names, is_private=True))
 
 
 def _read_keys(node: Mapping[str, Any], terms: CircleTerms, offer: Offer) -> dict[str, Any]:
@@ -256,6 +259,7 @@ def _budget(app: App, node: Mapping[str, Any], task: Task) -> Budget:
     return given if found is None else found
 
 
+@dataclass
 class _Account:
     """A client's open ledger as its circles use it.
 
@@ -263,36 +267,40 @@ class _Account:
     ledger counts rounds, and nothing in it depends on a record.
     """
 
-    def __init__(self, found: OpenLedger, task: Task) -> None:
-        self._found, self._task = found, task
-        self.covers: int | None = None
+    task: Task
+    budget: Budget
+    ledger: Ledger
+    state: RecordDict
+    covers: int | None = None
 
     def check(self) -> None:
         """Refuse to take part where the next share could not be paid, before others pay theirs."""
-        task = self._task
-        task.mechanism.plan(task.dimension)  # which may fail
-        self.covers = self._found.ledger.covers(task.scheme, task.dimension, run=task.label)
+        self.task.mechanism.plan(self.task.dimension)  # which may fail
+        self._look()
         if not self.covers:
             raise BudgetSpentError("the ledger pays for no more round of this run")
 
+    def _look(self) -> None:
+        task = self.task
+        self.covers = self.ledger.covers(task.scheme, task.dimension, run=task.label)
+
     def member(self, terms: CircleTerms, keys: Mapping[str, Any]) -> CircleClient:
         """The client as a member of the circle."""
-        file = self._found.file
-        home = file.with_name(f"{file.name}.circle")
+        home = self.budget.file.with_name(f"{self.budget.file.name}.circle")
         return CircleClient(
             terms,
             home,
             charge=self._charge,
-            count=partial(getattr, self._found.ledger, "rounds"),
+            count=partial(getattr, self.ledger, "rounds"),
             **(keys or {"identity": _passing_identity(own_folder(home))}),
         )
 
     def _charge(self, attempt: Any) -> dict[str, Any]:
-        task, ledger = self._task, self._found.ledger
+        task, ledger = self.task, self.ledger
         ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
         ledger.charge(task.scheme, task.dimension, run=task.label, ahead=ahead)
-        self._found.keep()
-        self.covers = ledger.covers(task.scheme, task.dimension, run=task.label)
+        self.budget.keep(ledger, self.state)
+        self._look()
         spent = ledger.spent.epsilon
         told = "SumMod: round %d, attempt %d: ε = %.4g of %g is spent, the ledger covers %d more"
         log(INFO, told, attempt.round, attempt.attempt, spent, ledger.budget, self.covers)
