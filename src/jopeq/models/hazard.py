@@ -29,7 +29,8 @@ from jopeq.sums.clipped_total import ClippedTotal
 
 _MOST = 0.5  # expected events that are watched
 _LEAST = 0.5  # events of a period, for its logarithm
-_CLEAR, _TOLD = 5.0, 2.0  # standard errors; of the edge, which is higher than for events alone
+_CLEAR = 5.0  # standard errors of a period's events
+_TOLD = 2.0  # times the norm of the noise, for directions that are told
 
 
 class Risks:
