@@ -168,7 +168,7 @@ class PayloadMod(Mod):
         if entries > getattr(scheme, "max_entries", entries):
             raise RefusedError("too-many-entries")
         if task.round is not None:
-            task.round.check_sender(cast(ConfigRecord, offered)["number"])  # type: ignore[arg-type]
+            task.round.check_client(cast(ConfigRecord, offered)["number"])
         if task.round is not None and task.round.dimension != entries:
             raise ValueError(
                 f"the server's round is for {task.round.dimension} entries and this client sends "

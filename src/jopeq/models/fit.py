@@ -206,7 +206,7 @@ class Fit(Mapping[str, Coefficient]):
         if rest:
             _draw_forest(panels[0], rest, _RATIOS.get(self.model.word, ""))
         for panel, (column, bins) in zip(panels[bool(rest) :], shapes, strict=True):
-            _draw_shape(panel, column, bins, is_plain=design.is_plain)
+            _draw_shape(panel, column, bins)
         return figure
 
     # Elsewhere
@@ -326,9 +326,8 @@ def _draw_forest(panel: Any, told: list[Coefficient], ratio: str) -> None:
         write("{x:.3g}")
 
 
-def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient], *, is_plain: bool) -> None:
-    if is_plain:
-        bins.insert(column.reference, Coefficient("", 0.0, 0.0))
+def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient]) -> None:
+    bins.insert(column.reference, Coefficient("", 0.0, 0.0))
     told = [(math.nan if one.hidden else one.value, one.error or 0.0) for one in bins]
     values, errors = np.array(told[: column.count], dtype=np.float64).T
     low, high = values - _Z95 * errors, values + _Z95 * errors
