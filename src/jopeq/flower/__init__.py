@@ -2,8 +2,9 @@
 
 One client engine (``client``) and one server engine (``server``) have thin fronts: payloads
 (``PayloadMod``, ``PayloadStrategy``), sums over clients (``SumMod``, ``SumStrategy``), records
-(``record_client``, ``RecordStrategy``; apps of your own answer ``SumMod`` with ``reply_total``) and
-surveys (``survey_client``, ``ask``). docs/flower.md tells what is guaranteed against whom.
+(``record_client``, ``RecordStrategy``; apps of your own answer ``SumMod`` with ``reply_total``),
+surveys (``survey_client``, ``ask``) and models (``model_client``, ``head_client``, ``fit``).
+docs/flower.md tells what is guaranteed against whom.
 """
 
 from importlib import import_module
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if find_spec("flwr") is None:
     raise ImportError("jopeq.flower needs Flower: pip install 'jopeq[flower]'")
 
+from jopeq.flower.models import fit, model_client
 from jopeq.flower.node import check_node
 from jopeq.flower.payload_mod import PayloadMod
 from jopeq.flower.payload_strategy import PayloadStrategy
@@ -35,6 +37,8 @@ __all__ = [
     "SumStrategy",
     "ask",
     "check_node",
+    "fit",
+    "model_client",
     "record_client",
     "reply_table",
     "reply_total",
