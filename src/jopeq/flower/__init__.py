@@ -24,6 +24,7 @@ from jopeq.flower.sum_strategy import SumStrategy
 from jopeq.flower.survey import ask, survey_client
 
 if TYPE_CHECKING:
+    from jopeq.flower.head_app import head_client
     from jopeq.flower.record_app import record_client
     from jopeq.flower.record_strategy import RecordStrategy
 
@@ -38,6 +39,7 @@ __all__ = [
     "ask",
     "check_node",
     "fit",
+    "head_client",
     "model_client",
     "record_client",
     "reply_table",
@@ -45,7 +47,11 @@ __all__ = [
     "survey_client",
 ]
 
-_NEED_TORCH = {"record_client": "record_app", "RecordStrategy": "record_strategy"}
+_NEED_TORCH = {
+    "RecordStrategy": "record_strategy",
+    "head_client": "head_app",
+    "record_client": "record_app",
+}
 
 
 def __getattr__(name: str) -> Any:
