@@ -6,6 +6,7 @@
     python benchmarks/fits.py tables --site DIR   # needs the tables of other packages
     python benchmarks/fits.py sizes               # four hospitals of unequal sizes
     python benchmarks/fits.py seconds             # one fit of 60,000 × 521, and one hospital's part
+    python benchmarks/fits.py page                # then the tables of docs/models.md
 
 Every run appends lines to results/fits.jsonl. DIR holds the unpacked packages lifelines,
 scikit-survival and statsmodels, whose tables are read; with interpret installed, ``tables`` also
@@ -29,7 +30,8 @@ from jopeq.models import Category, Features, Linear, Logistic, Number, Poisson, 
 from jopeq.models.inference import sigmoid
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results/fits.jsonl"
+RESULTS, PAGE = ROOT / "results/fits.jsonl", ROOT / "docs/models.md"
+START, END = "<!-- fits: begin -->\n", "<!-- fits: end -->\n"
 TERMS = {"epsilon": 1.0, "delta": 1e-5, "clients": 10, "threshold": 6}
 
 
@@ -436,26 +438,77 @@ def run_seconds(options):
         "y", [Features("x", 521)], classes=range(10), records=60_000, most_records=6000, **TERMS
     )
     hospitals = hospitals_of(table, rng)
-    start = time.perf_counter()
     model.plan()
-    planned = time.perf_counter() - start
-    start = time.perf_counter()
+    marks = [(time.perf_counter(), time.process_time())]
+
+    def mark():
+        marks.append((time.perf_counter(), time.process_time()))
+        return [round(one - two, 2) for one, two in zip(marks[-1], marks[-2], strict=True)]
+
     model.fit(hospitals)
-    whole = time.perf_counter() - start
+    found = {"fit": mark()}
     sent = {"weights": np.zeros((522, 10)), "centre": np.zeros(521)}
-    parts = []
     for step in (0, 1):
-        start = time.perf_counter()
         records = model.read(hospitals[0], pad=True)
         total = model.total(records, step, sent if step else {})
         model.sum_of(step).encode(total, seed=bytes(32), plan=model.plan_of(step))
-        parts.append(time.perf_counter() - start)
-    report(
-        bench="seconds",
-        plan=round(planned, 2),
-        fit=round(whole, 1),
-        hospital=[round(one, 2) for one in parts],
-    )
+        found[f"hospital, message {step}"] = mark()
+    report(bench="seconds", clocks=["wall", "CPU of all threads"], **found)
+
+
+# The page
+
+
+def rows_of(heading, rows):
+    lines = [f"| {' | '.join(heading)} |", "|" + "---|" * len(heading)]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def tables_of(lines):
+    """The tables of docs/models.md; of runs that were repeated the last counts."""
+    last = {}
+    for line in lines:
+        found = json.loads(line)
+        name = found.get("setting") or found.get("table") or found.get("messages")
+        last.setdefault(found["bench"], {})[name] = found
+    parts = []
+    if "coverage" in last:
+        heading = ("95% intervals of", "fits", "cover", "coefficients told",
+                   "standard error over that without privacy")  # fmt: skip
+        rows = [
+            (
+                name,
+                f"{one['fits']:,}",
+                f"{100 * one['coverage']:.1f}%" if one["told"] > 0.01 else "nothing is told",
+                f"{100 * one['told']:.0f}%",
+                one["of_without_privacy"] or "",
+            )
+            for name, one in last["coverage"].items()
+        ]
+        parts.append(rows_of(heading, rows))
+    if "mnist" in last:
+        rows = [
+            (one["messages"], f"{one['accuracy']:.2f}%", ", ".join(map(str, one["each"])))
+            for one in last["mnist"].values()
+        ]
+        parts.append(rows_of(("MNIST, HOG: messages", "mean accuracy", "each of 3 fits"), rows))
+    if "tables" in last:
+        heading = ("AUC in 5 messages", "patients", "`Logistic`", "`additive=True`")
+        rows = [
+            (name, f"{one['patients']:,}", one["shares"], one["additive"], one.get("ebm", ""))
+            for name, one in last["tables"].items()
+        ]
+        if any(row[-1] for row in rows):
+            heading = (*heading, "DP-EBM in one trusted place")
+        parts.append(rows_of(heading, [row[: len(heading)] for row in rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def run_page(options):
+    before, _, rest = PAGE.read_text("utf-8").partition(START)
+    _, _, after = rest.partition(END)
+    tables = tables_of(RESULTS.read_text("utf-8").splitlines())
+    PAGE.write_text(f"{before}{START}{tables}{END}{after}", "utf-8")
 
 
 def main():

@@ -309,7 +309,7 @@ def test_missing_values_have_a_level_or_leave_the_record_out():
     assert rows[3].any() == 0  # its outcome is missing
     shapes = Logistic("death", columns, additive=True, goal="prediction", **TERMS)
     assert shapes.design.names[1] == "age: [20, 24.375)"
-    assert len(shapes.design.names) == 1 + 17 + 2
+    assert len(shapes.design.names) == 1 + 16 + 2
 
 
 def test_tables_of_any_kind(tmp_path):

@@ -222,7 +222,7 @@ def sum_cell(
         rounds=times,
     )
     try:
-        return built.expected_error(entries), built.bits_for(entries)
+        return built.expected_error(entries), built.plan(entries).payload_bits
     except PlanError as error:
         return cast(Reason, error.code)
 

@@ -62,33 +62,31 @@ class Column(ABC):
         """What is read of the table."""
         return self.part.columns
 
-    def coding(self, *, is_plain: bool) -> Array:
-        """(labels, entries): what a label's 1 becomes. A plain design has a simplex's corners."""
-        if self.reference is None:
-            return np.eye(len(self.labels))
-        return simplex(len(self.labels)) if is_plain else np.eye(len(self.labels))[:, 1:]
+    @property
+    def coding(self) -> Array:
+        """(labels, entries): what a label's 1 becomes. Levels are corners of a simplex."""
+        return np.eye(len(self.labels)) if self.reference is None else simplex(len(self.labels))
 
-    def report(self, *, is_plain: bool) -> tuple[tuple[str, ...], Array, Array]:
-        """(names, what they are of the entries' weights, and what is the constant's)."""
-        coding, names = self.coding(is_plain=is_plain), self.labels
-        base, found = np.zeros(coding.shape[1]), np.eye(coding.shape[1])
-        if self.reference is not None and is_plain:
-            base = coding[self.reference]
-            found = np.delete(coding - base, self.reference, axis=0)
-        if len(found) < len(names):
-            names = tuple(np.delete(names, self.reference or 0).tolist())
+    @property
+    def report(self) -> tuple[tuple[str, ...], Array, Array]:
+        """(names of coefficients, what they are of the weights, what the constant gets)."""
+        names, found, base = list(self.labels), self.coding, np.zeros(self.coding.shape[1])
+        if self.reference is not None:
+            base = found[self.reference]
+            found = np.delete(found - base, self.reference, axis=0)
+            del names[self.reference]
         if self.missing:
             found, base = np.pad(found, (0, 1)), np.append(base, 0.0)
             found[-1, -1] = 1.0
-            names = (*names, f"{self.column}: missing")
-        return names, found, base
+            names.append(f"{self.column}: missing")
+        return tuple(names), found, base
 
-    def fill(self, values: Mapping[Key, Any], *, is_plain: bool) -> tuple[Array, Bools]:
+    def fill(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
         """The entries of every record, and whose value is missing."""
         found = np.zeros((len(values[self.keys[0]]), self.part.size))
         self.part.fill(found, values)  # type: ignore[arg-type]
         is_missing: Any = found[:, len(self.labels) :].any(axis=1)
-        entries = found[:, : len(self.labels)] @ self.coding(is_plain=is_plain)
+        entries = found[:, : len(self.labels)] @ self.coding
         return (np.c_[entries, is_missing] if self.missing else entries), is_missing
 
 
@@ -137,8 +135,9 @@ class Number(Column):
     def labels(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def report(self, *, is_plain: bool) -> tuple[tuple[str, ...], Array, Array]:
-        names, found, base = super().report(is_plain=is_plain)
+    @property
+    def report(self) -> tuple[tuple[str, ...], Array, Array]:
+        names, found, base = super().report
         found[0] /= self.half
         return names, found, base
 
@@ -166,9 +165,6 @@ class Bins(Column):
     def edges(self) -> Array:
         """The ends of the bins."""
         return np.linspace(self.lower, self.upper, self.count + 1)
-
-    def coding(self, *, is_plain: bool) -> Array:
-        return simplex(self.count) if is_plain else np.eye(self.count)
 
     @property
     def part(self) -> Part:
@@ -231,7 +227,7 @@ class Features(Column):
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{self.column}[{index}]" for index in range(self.size))
 
-    def fill(self, values: Mapping[Key, Any], *, is_plain: bool) -> tuple[Array, Bools]:
+    def fill(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
         found: Array = values[self.keys[0]]
         if found.shape[1] != self.size and len(found):
             raise DataError(
@@ -343,7 +339,7 @@ class Design:
         """The columns, and where their entries are."""
         found, first = [], 1
         for one in self.columns:
-            last = first + len(one.report(is_plain=self.is_plain)[0])
+            last = first + len(one.report[0])
             found.append((one, slice(first, last)))
             first = last
         return tuple(found)
@@ -351,7 +347,7 @@ class Design:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """What the coefficients are called; there are as many as entries of a row."""
-        each = (one.report(is_plain=self.is_plain)[0] for one in self.columns)
+        each = (one.report[0] for one in self.columns)
         return (CONSTANT_NAME, *(name for names in each for name in names))
 
     @cached_property
@@ -359,7 +355,7 @@ class Design:
         """(names, entries): coefficients of weights, in the columns' units."""
         found = np.eye(len(self.names))
         for one, place in self.places:
-            _, found[place, place], found[0, place] = one.report(is_plain=self.is_plain)
+            _, found[place, place], found[0, place] = one.report
         return found / self.length
 
     @property
@@ -383,7 +379,7 @@ class Design:
         rows, is_good = np.empty((count, len(self.names))), np.ones(count, dtype=bool)
         rows[:, 0] = CONSTANT if self.has_features else 1.0
         for one, place in self.places:
-            rows[:, place], is_missing = one.fill(values, is_plain=self.is_plain)
+            rows[:, place], is_missing = one.fill(values)
             is_good &= one.missing | ~is_missing
         if self.has_features:
             rows /= LENGTH

@@ -160,11 +160,8 @@ class Newton:
         mean = null - float(kept["gradient"][0]) * self.length / count
         safe, logit, curve = self.family.start(mean, noise * self.length / count)
         constant = self.length * np.eye(1, self.size)[0]
-        kept["records"], kept["events"] = (
-            np.array(count),
-            np.array(self.family.events(mean) * count),
-        )
-        kept["clear"] = np.array(_CLEAR * noise * self.length)
+        kept["records"], kept["clear"] = np.array(count), np.array(_CLEAR * noise * self.length)
+        kept["events"] = np.array(self.family.events(mean) * count)
         start: Array = logit * constant - (slope * move + (safe - null) * constant) / curve
         return start
 

@@ -80,10 +80,3 @@ def invert(matrix: Array, floor: float, edge: float, report: Array) -> tuple[Arr
     inverse = (vectors / np.maximum(values, floor)) @ vectors.T
     lost = ((report @ vectors[:, values < edge]) ** 2).sum(axis=1)
     return inverse, lost >= 0.05 * (report**2).sum(axis=1)
-
-
-def make_positive(matrix: Array) -> Array:
-    """The matrix with eigenvalues below 0 set to 0."""
-    values, vectors = np.linalg.eigh(matrix)
-    found: Array = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return found

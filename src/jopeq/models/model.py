@@ -295,7 +295,7 @@ class Model(ABC):
         while state.step < self.method.messages:
             private, plan = self.sum_of(state.step), self.plan_of(state.step, count)
             given: Any = {"seed": fresh_seed(), "clients": count, "plan": plan}
-            shared = np.zeros(plan.kept, dtype=np.int64)
+            shared = np.zeros(plan.dimension, dtype=np.int64)
             for records in hospitals:
                 shared += private.encode(self.total(records, state.step, state.sent), **given)
             mean = private.decode(shared, dimension=plan.dimension, **given)
@@ -429,7 +429,7 @@ class Linear(Model):
         return self.scale.keys
 
     def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
-        found, is_missing = self.scale.fill(values, is_plain=True)
+        found, is_missing = self.scale.fill(values)
         return found, ~is_missing
 
     def means(self, logits: Array) -> Array:

@@ -19,12 +19,12 @@ import numpy as np
 from jopeq.models import totals
 from jopeq.models.columns import CONSTANT, LENGTH, Bins, Design
 from jopeq.models.inference import sigmoid
-from jopeq.models.method import Estimate, Records, State, make_positive
+from jopeq.models.method import Estimate, Records, State
 from jopeq.models.totals import Array, Integers
 from jopeq.random.portable import exp, squares
 
 TABLE_MESSAGES, FEATURE_MESSAGES = 5, 7
-RIDGE = 0.8
+RIDGE, SMOOTHING = 0.8, 4.0
 
 
 class Heads:
@@ -37,11 +37,12 @@ class Heads:
         self.size, self.outputs = len(design.names), outputs
         self.is_centred = design.has_features
         self.messages = messages or (FEATURE_MESSAGES if self.is_centred else TABLE_MESSAGES)
-        self._groups = [
-            slice(place.start, place.start + one.count)
-            for one, place in design.places
-            if isinstance(one, Bins)
-        ]
+        self._penalty = np.eye(self.size)
+        for one, place in design.places:
+            if isinstance(one, Bins):
+                steps = np.diff(one.coding, axis=0)
+                group = slice(place.start, place.start + steps.shape[1])
+                self._penalty[group, group] += SMOOTHING * steps.T @ steps
         self.clip = 0.5 if outputs == 1 else 0.25
         first = math.sqrt(1.0 - 1.0 / outputs)  # the length of an error at the start
         self.rate = 4.0 if outputs == 1 else 1.18 * outputs * first / self.clip
@@ -95,11 +96,9 @@ class Heads:
             inner *= count / LENGTH**2 / max(float(np.trace(inner)), noise)  # of length 1 again
             gram[0, 1:] = gram[1:, 0] = 0.0  # centred rows have no mean
             gram[1:, 1:] = inner
-        penalty = np.eye(self.size)
-        for group in self._groups:
-            steps = np.diff(np.eye(group.stop - group.start), axis=0)
-            penalty[group, group] += steps.T @ steps
-        raised = make_positive(gram) + RIDGE * noise * math.sqrt(self.size) * penalty
+        values, vectors = np.linalg.eigh(gram)
+        positive = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        raised = positive + RIDGE * noise * math.sqrt(self.size) * self._penalty
         inverse: Any = np.linalg.inv(raised)
         sent = {"weights": np.zeros((self.size, self.outputs)), "centre": centre}
         return State(1, sent, {"inverse": inverse, "records": np.array(count)})

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq import kernels
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream
 from jopeq.sums.clipped_total import ClippedTotal
@@ -114,11 +115,6 @@ class ClientSum:
 
     # Figures
 
-    @property
-    def honest(self) -> int:
-        """h of a sum of all clients: shares whose noise the server surely does not know."""
-        return self.sum.honest
-
     @cached_property
     def guarantee(self) -> Guarantee:
         """What holds for updates of any dimension; ``plan`` has the exact ε of each."""
@@ -145,10 +141,6 @@ class ClientSum:
         """Name and parameters that are not defaults, as JSON."""
         return spec_of(self)
 
-    def spec_for(self, dimension: int, clients: int | None = None) -> str:
-        """``spec`` and the plan's integers: all who make shares of a sum must agree on it."""
-        return self.plan(dimension, clients).describe(self.spec)
-
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
         """What both ends use for updates of this dimension and a cohort of so many clients.
 
@@ -159,10 +151,6 @@ class ClientSum:
         """
         count = self.sum.planned_for(clients)
         return plan_records(self.sum, check_dimension(dimension), count, fixed="records")
-
-    def bits_for(self, dimension: int) -> int:
-        """Bits of one share."""
-        return self.plan(dimension).payload_bits
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
         """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""
@@ -207,10 +195,12 @@ class ClientSum:
         entries = Entries.of_state(update) if one else Entries.of_update(update)
         dimension = check_dimension(entries.count)
         with np.errstate(all="ignore"):  # an error would tell about the entries
-            entries.screen(Limits(LARGEST, self.clip))
-            row = np.concatenate([piece for _, piece in entries.read(0, dimension)])
+            kernels.measure(entries, None, 1, Limits(LARGEST, self.clip))  # replaces invalid ones
             if entries.invalid:
                 _LOG.warning("%d entries were NaN or too large, and were replaced", entries.invalid)
+            found = entries.row(0, dimension)  # where they lie in one
+            pieces = [piece for _, piece in entries.read(0, dimension)] if found is None else []
+            row = np.concatenate(pieces) if found is None else found[1]
             return ClippedTotal(dimension, self.clip).add(row[None])
 
     def decode(

@@ -121,12 +121,14 @@ def clipped_sum(
         kernels.note(len(seats) * total.dimension)  # all at once: they pay for the first chunk too
     work = _Work(model, loss, partial(_gradients, loss, trained, []), records.blank, device)
     weights = torch.from_numpy((seats >= 0).astype(np.float64))
-    if group is None:
-        for piece in work.pieces(records, weights, seats, size, is_grouped=False):
-            _add(total, piece)
-    else:
-        pieces = work.pieces(records, weights, seats, size, is_grouped=True)
-        _add_groups(total, np.arange(len(seats)) // (most_rows or 1), (rows for (rows,) in pieces))
+    pieces = work.pieces(records, weights, seats, size, is_grouped=group is not None)
+    with _in_small_steps():
+        if group is None:
+            for piece in pieces:
+                _add(total, piece)
+        else:
+            patients = np.arange(len(seats)) // (most_rows or 1)
+            _add_groups(total, patients, (rows for (rows,) in pieces))
     return total
 
 
@@ -185,42 +187,67 @@ def evaluated_sum(
     array([ 3.  ,  0.  , -0.92])
     """
     check_largest_loss(largest_loss)
-    total = ClippedTotal(EVALUATED, 1.0)
-    _check_layers(model)
     records = read_records(inputs, targets, example, group)
     kind = loss.func if isinstance(loss, partial) else loss
     has_logits = kind is _LOGIT_LOSS or isinstance(kind, nn.BCEWithLogitsLoss)
     if score is None and records.blank[-1].is_floating_point() and not has_logits:
         raise ValueError("score must be given: targets that are no classes have no right answers")
     scored = score or (_right_signs if has_logits else _right_answers)
-    records = replace(records, parts=tuple(map(_widen, records.parts)),
-                      blank=tuple(map(_widen, records.blank)))  # fmt: skip
-    weights_of = {name: _widen(one.detach()) for name, one in model.named_parameters()}
+
+    def row(outputs: Tensor, targets: Tensor) -> Tensor:
+        found = loss(outputs, targets).double().reshape(())
+        right = scored(outputs, targets).double().mean().clamp(0.0, 1.0)
+        lost = found.clamp(0.0, largest_loss) / largest_loss
+        parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
+        return parts / math.sqrt(EVALUATED) + 0.0 * found  # NaN and infinite losses show
+
+    options = {"chunk": chunk, "padded": padded, "most_rows": most_rows}
+    rows, weights, seats = _judge_all(model, row, records, EVALUATED, **options)
+    patients = np.arange(len(seats)) // (most_rows or 1)
+    return ClippedTotal(EVALUATED, 1.0).add(rows * weights[:, None], patients)
+
+
+def _judge_all(
+    model: nn.Module,
+    judge: Loss,
+    records: Records,
+    entries: int,
+    *,
+    chunk: int | None,
+    padded: int | None,
+    most_rows: int | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """What ``judge`` says of each slot's outputs and targets; its share of a patient; its record.
+
+    The model is run with float64 numbers.
+    """
+    _check_layers(model)
+    records = replace(
+        records,
+        parts=tuple(map(_widen, records.parts)),
+        blank=tuple(map(_widen, records.blank)),
+    )
+    parameters = {name: _widen(one.detach()) for name, one in model.named_parameters()}
 
     def make(module: nn.Module) -> Compute:
-        state = weights_of | {name: _widen(one) for name, one in module.named_buffers()}
+        state = parameters | {name: _widen(one) for name, one in module.named_buffers()}
 
-        def row(weight: Tensor, *record: Tensor) -> Tensor:
+        def judge_one(*record: Tensor) -> Tensor:
             *arguments, target = record
-            outputs = functional_call(module, state, tuple(one[None] for one in arguments))
-            found = loss(outputs, target[None]).double().reshape(())
-            right = scored(outputs, target[None]).double().mean().clamp(0.0, 1.0)
-            lost = found.clamp(0.0, largest_loss) / largest_loss
-            parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
-            return weight * parts + 0.0 * found  # NaN and infinite losses show
+            batch = tuple(one[None] for one in arguments)
+            return judge(functional_call(module, state, batch), target[None])
 
-        return lambda chunk: (vmap(row)(*chunk),)
+        return lambda chunk: (vmap(judge_one)(*chunk[1:]),)
 
-    size = _choose_chunk(chunk, EVALUATED, records.blank, (padded or 0) * (most_rows or 1))
+    size = _choose_chunk(chunk, entries, records.blank, (padded or 0) * (most_rows or 1))
     seats = _take_seats(records, most_rows, padded, size)
     patients = np.arange(len(seats)) // (most_rows or 1)
-    counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
-    weights = (seats >= 0) / (math.sqrt(EVALUATED) * np.maximum(counts, 1))
-    device = next((one.device for one in weights_of.values()), records.parts[0].device)
-    work = _Work(model, loss, make, records.blank, device)
-    with torch.no_grad():
+    weights = (seats >= 0) / np.maximum(np.bincount(patients, seats >= 0)[patients], 1)
+    device = next((one.device for one in parameters.values()), records.parts[0].device)
+    work = _Work(model, judge, make, records.blank, device, is_wide=True)
+    with torch.no_grad(), _in_small_steps():
         pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
-        return total.add(torch.cat([rows for (rows,) in pieces]), patients)
+        return torch.cat([found.cpu() for (found,) in pieces]).numpy(), weights, seats
 
 
 def scored_sum(
@@ -262,14 +289,10 @@ def scored_sum(
         raise ValueError(
             "score goes with Scoring(kind='score') and by with levels: give both or neither"
         )
-    _check_layers(model)
     records = read_records(inputs, targets, example, group)
     places = scoring.places(range(len(records.is_good)) if by is None else by)
     if len(places) != len(records.is_good):
         raise ValueError(f"by must be one level for each of {len(records.is_good)} records")
-    records = replace(records, parts=tuple(map(_widen, records.parts)),
-                      blank=tuple(map(_widen, records.blank)))  # fmt: skip
-    weights_of = {name: _widen(one.detach()) for name, one in model.named_parameters()}
 
     def judge(outputs: Tensor, targets: Tensor) -> Tensor:
         """(score, outcome) of one record."""
@@ -278,30 +301,14 @@ def scored_sum(
         rated = score(outputs, targets).double().mean().clamp(0.0, 1.0)
         return torch.stack((rated, torch.ones_like(rated)))
 
-    def make(module: nn.Module) -> Compute:
-        state = weights_of | {name: _widen(one) for name, one in module.named_buffers()}
-
-        def pair(*record: Tensor) -> Tensor:
-            *arguments, target = record
-            batch = tuple(one[None] for one in arguments)
-            return judge(functional_call(module, state, batch), target[None])
-
-        return lambda chunk: (vmap(pair)(*chunk[1:]),)
-
     total = ClippedTotal(scoring.dimension, 1.0)
-    size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * (most_rows or 1))
-    seats = _take_seats(records, most_rows, padded, size)
+    options = {"chunk": chunk, "padded": padded, "most_rows": most_rows}
+    found, weights, seats = _judge_all(model, judge, records, total.dimension, **options)
     patients = np.arange(len(seats)) // (most_rows or 1)
-    counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
-    weights = (seats >= 0) / np.maximum(counts, 1)
-    device = next((one.device for one in weights_of.values()), records.parts[0].device)
-    work = _Work(model, judge, make, records.blank, device)
-    with torch.no_grad():
-        pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
-        scores, outcomes = torch.cat([pairs.cpu() for (pairs,) in pieces]).numpy().T
     seated, step = np.append(places, 0)[seats], _MOST * (most_rows or 1)
     for some in (slice(first, first + step) for first in range(0, len(seats), step)):
-        rows = scoring.rows(scores[some], outcomes[some], seated[some])
+        scores, outcomes = found[some].T
+        rows = scoring.rows(scores, outcomes, seated[some])
         total.add(rows * weights[some, None], patients[some])
     return total
 
@@ -575,31 +582,33 @@ class _Work:
     make: Callable[[nn.Module], Compute]
     blank: Rows
     device: torch.device
+    is_wide: bool = False
+    """Whether floats of records are float64 numbers, whatever the model's are."""
 
     def pieces(
         self, records: Records, weights: Tensor, seats: NDArray[np.int64], size: int, *,
         is_grouped: bool,
     ) -> Iterator[Rows]:  # fmt: skip
         """The rows of all slots, in order, where ``_add`` needs them; a piece is overwritten by the
-        next. Blank slots are the same work and have rows of zeros.
+        next. Blank slots are the same work and have rows of zeros. Take them ``_in_small_steps``.
         """
-        with _in_small_steps():
-            like = self._check()
-            compute: Compute = self._compute
-            blank = self._blank(size)
-            kept, lasts = list[Tensor](), list[Tensor]()
-            for at in range(0, len(seats), size):
-                there = weights[at : at + size].to(self.device)
-                chunk = (there, *self._seated(records, seats[at : at + size], blank[1:]))
-                if not at and self.device.type == "cuda" and len(seats) >= _RECORDED * size:
-                    compute = _record(compute, chunk)
-                found = _compute_all(compute, chunk, blank, like)
-                is_bad = (there > 0) & ~torch.isfinite(found[0][:, -1])
-                lasts.append(is_bad)  # without a finite loss none of a row is finite
-                if is_grouped:
-                    found[0].masked_fill_((there == 0)[:, None], 0.0)  # a blank's may be NaN
-                is_whole = len(found) == 1 or (not is_grouped and _can_multiply(found))
-                yield from [found] if is_whole else _outer(found, kept)
+        like = self._check()
+        compute: Compute = self._compute
+        blank = self._blank(size)
+        kept, lasts = list[Tensor](), list[Tensor]()
+        for at in range(0, len(seats), size):
+            there = weights[at : at + size].to(self.device)
+            chunk = (there, *self._seated(records, seats[at : at + size], blank[1:]))
+            if not at and self.device.type == "cuda" and len(seats) >= _RECORDED * size:
+                compute = _record(compute, chunk)
+            found = _compute_all(compute, chunk, blank, like)
+            is_bad = (there > 0) & ~torch.isfinite(found[0][:, -1])
+            lasts.append(is_bad)  # without a finite loss none of a row is finite
+            if is_grouped:
+                for part in found:  # a blank's may be NaN
+                    part.masked_fill_((there == 0)[:, None], 0.0)
+            is_whole = len(found) == 1 or (not is_grouped and _can_multiply(found))
+            yield from [found] if is_whole else _outer(found, kept)
         if bad := int(torch.cat(lasts).sum()):
             told = "%d of the %d records in this sample have no finite loss and count as zeros"
             _LOG.warning(told, bad, int((seats >= 0).sum()))
@@ -648,7 +657,7 @@ class _Work:
             for first, one, empty, again in zip(alone, *found, strict=True)
         )
         buffers = zip(self.model.buffers(), module.buffers(), strict=True)
-        if not is_same or not all(_are_equal(old, new) for old, new in buffers):
+        if not is_same or not all(_are_alike(old, new) for old, new in buffers):
             raise ValueError(
                 "model: its rows or buffers change when the same public records are computed again,"
                 " so it draws at random or remembers records: remove such layers and hooks, or "
@@ -660,9 +669,9 @@ class _Work:
         shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self.blank)
         try:
             *arguments, target = self._blank(1)[1:]
-            kinds = (one.dtype for one in self.model.parameters() if one.is_floating_point())
-            kind = next(kinds, torch.float32)
-            own = (one.to(kind) if one.is_floating_point() else one for one in arguments)
+            kinds = (one.dtype for one in self.model.parameters() if self.is_wide)
+            kind = next(kinds, torch.float64)
+            own = (one.to(kind) if one.dtype == torch.float64 else one for one in arguments)
             self.loss(_copy(self.model)(*own), target)
         except Exception as told:
             return (
@@ -675,15 +684,12 @@ class _Work:
         )
 
 
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    """The same numbers, or NaN in the same places."""
-    return bool(((one == other) | ((one != one) & (other != other))).all())
-
-
 def _are_alike(one: Tensor, other: Tensor) -> bool:
-    if one.device.type == "cpu":
-        return _are_equal(one, other)
-    return bool(torch.allclose(one, other, _ALIKE, _ALIKE * float(one.abs().max()), equal_nan=True))
+    """The same numbers, but for what a GPU rounds; NaN equals NaN."""
+    off = 0.0 if one.device.type == "cpu" else _ALIKE
+    wide = one.double(), other.double()
+    length = float(wide[0].nan_to_num().norm())
+    return torch.allclose(*wide, rtol=off, atol=off * length, equal_nan=True)
 
 
 def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
