@@ -144,7 +144,9 @@ class Hazards(Newton):
         mix = np.zeros((1 + self.slopes, self.size))
         mix[0, :periods], mix[1:, periods:] = 1.0 / periods, np.eye(self.slopes)
         why = next((one for one in found.hidden[:periods] if one), "")
-        hazards = np.exp(found.weights[:periods, 0] / self.length) / (self.cuts[-1] - self.cuts[0])
+        levels = self.report[0, 1:] @ found.weights[periods:, 0]  # of the first of all levels
+        hazards = np.exp(found.weights[:periods, 0] / self.length + levels)
+        hazards /= self.cuts[-1] - self.cuts[0]
         spans = zip(self.cuts[:-1], self.cuts[1:], hazards.tolist(), strict=True)
         rates = {f"hazard {low:g}–{high:g}": one for low, high, one in spans}
         return found._replace(
