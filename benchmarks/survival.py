@@ -6,7 +6,8 @@ Patients are simulated: exponential times of hazard 0.12 a year in the first gro
 times that in the second, censored from year 2 to 12, cut into bins of ten years. Ten hospitals send
 one sum; its noise is drawn with the variance of the plan's shares, and "shares" sends real ones.
 A line says how often the test rejects, how often bands cover the true survival at years 2, 4, 6, 8
-and 10 and how often those years are told; of evaluations, errors and coverage of each figure.
+and 10 and how often those years are told; of evaluations, errors and coverage of each figure;
+of hazard ratios, coverage of their intervals.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from jopeq import RecordSum
+from jopeq.models import Category as Levels
+from jopeq.models import Hazard, Number, State
 from jopeq.statistics import Category, Scoring, Survey, Survival
 from jopeq.statistics.questions import Total
 from jopeq.statistics.survival import SurvivalAnswer
@@ -35,6 +38,13 @@ EVEN = [
 ]
 UNEVEN = [(n, 0.5, 10, 1.0, *rest) for n in (1000, 4000) for rest in ((0.25, HAZARD), (0.5, 0.03))]
 POWER = [(n, e, 10, 1.5, 0.5, HAZARD) for n in (1000, 2000) for e in (0.5, 1.0, math.inf)]
+
+USUAL, STRONG = (1.0, -0.7, 0.5, 0.0), (2.0, -2.0, 1.0, 0.0)
+HAZARDS = [
+    *((n, e, rate, USUAL) for n, e in ((4000, 1.0), (4000, 0.5)) for rate in (HAZARD, 0.03)),
+    (2000, 1.0, HAZARD, USUAL),
+    (4000, 1.0, 0.05, STRONG),
+]
 
 
 def patients(
@@ -158,6 +168,44 @@ def evaluation(
     }  # fmt: skip
 
 
+def hazard(
+    trials: int, records: int, epsilon: float, rate: float, beta: tuple[float, ...]
+) -> dict[str, Any]:
+    """Intervals of hazard ratios: two numbers from −1 to 1 and two columns of 0 and 1."""
+    columns = [Number("a", -1, 1), Number("b", -1, 1), Levels("c", [0, 1]), Levels("d", [0, 1])]
+    model = Hazard(
+        "time", columns, event="event", cuts=(0, 1, 2, 4, 6, 10), epsilon=epsilon, clients=10,
+        threshold=10, records=records,
+    )  # fmt: skip
+    rng, found = np.random.default_rng(46), []
+    for _ in range(trials):
+        x = np.c_[rng.uniform(-1, 1, (records, 2)), rng.integers(0, 2, (records, 2))]
+        time, end = rng.exponential(1 / (rate * np.exp(x @ beta))), rng.uniform(2, 12, records)
+        table = {"time": np.minimum(time, end), "event": (time <= end).astype(float)}
+        table |= {name: x[:, place] for place, name in enumerate("abcd")}
+        mine, state = model.read(table), State()
+        while state.step < model.method.messages:
+            total = model.total(mine, state.step, state.sent).to_numpy()
+            total += rng.normal(0.0, model.noise_of(state.step), len(total))
+            state = model.advance(state, total / records)
+        told = list(model.finish(state).values())[1:]
+        found.append([
+            (np.nan, np.nan) if one.hidden else (one.value - true, one.error)
+            for one, true in zip(told, beta, strict=True)
+        ])  # fmt: skip
+    wrong, error = np.moveaxis(np.array(found), 2, 0)
+    inside = np.where(np.isnan(wrong), np.nan, np.abs(wrong) < 1.96 * error)
+    return {
+        "what": "hazard", "records": records, "epsilon": epsilon, "rate": rate, "trials": trials,
+        "beta": beta, "events": int(table["event"].sum()),
+        "told": float(np.mean(~np.isnan(wrong))), "covered": float(np.nanmean(inside)),
+        "covered_each": np.nanmean(inside, axis=0).round(4).tolist(),
+        "bias": np.nanmean(wrong, axis=0).round(4).tolist(),
+        "rms": np.sqrt(np.nanmean(wrong**2, axis=0)).round(4).tolist(),
+        "error": np.nanmedian(error, axis=0).round(4).tolist(),
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=2000)
@@ -177,6 +225,8 @@ def main() -> None:
             for intercept in (0.0, -2.5):
                 keep(evaluation(given.trials, records, epsilon, intercept))
         keep(evaluation(min(given.trials, 100), 4000, 0.25, 0.0, real=True))
+        for setting in HAZARDS:
+            keep(hazard(min(given.trials, 500), *setting))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         page = _writable(given.page)
+        for place in getattr(given, "add", []):
+            mnist.add(place)
         if given.name in TRAININGS:
             _train(given)
         elif given.name in ATTACKS:
@@ -61,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         if name not in WRITTEN:
             add("--data-dir", type=Path, help="where the data files are")
             add("--device", help="cpu or cuda; trainings on a GPU multiply in TF32")
+        if name in ("table1", "fig2", "fig3"):
+            text = "another row: an importable scheme, or what makes one of epsilon and rate"
+            add("--add", action="append", default=[], metavar="MODULE:NAME", help=text)
         if name in TRAININGS:
             add("--seeds", type=_positive, help="seeds of each run")
             add("--processes", type=_positive, help="runs at a time")

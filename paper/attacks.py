@@ -1,8 +1,7 @@
 """Figures 4 to 6 from scratch: train the LeNet, attack what is missing, keep what is found.
 
-The paper trains "through 30 epochs" and says no more; this is its setting for federated training,
-with one client: SGD, learning rate 0.1, momentum 0.5, batches of 16, all 50,000 images. The
-repository of its attacks trains with Adam, learning rate 0.001, in batches of 64.
+The paper trains "through 30 epochs". So do we, as in federated training with one client: SGD with
+momentum, all 50,000 images. The repository of its attacks trains with Adam.
 """
 
 from __future__ import annotations

@@ -127,10 +127,7 @@ def read_records(path: Path, kind: type[Record]) -> list[Record]:
 
 @lru_cache
 def theirs(source: str, table: str) -> dict[str, dict[str, Any]]:
-    """Rows of a table that nothing here makes: of the "paper", its "code" or its "repository".
-
-    Each line of the file names its version, when it was run, and what was changed for that.
-    """
+    """Rows of a table that nothing here makes: of the "paper", its "code" or its "repository"."""
     lines = map(json.loads, AUTHORS.read_text(encoding="utf-8").splitlines())
     return {one["row"]: one for one in lines if (one["source"], one["table"]) == (source, table)}
 

@@ -1,13 +1,10 @@
-"""Table I and Figures 2 and 3 of the paper: MNIST, K = 10 clients, scalar schemes.
-
-Setting (authors' code where the text is silent): lr 0.1, momentum 0.5, batch 16, τ = 100 local
-steps, 95 rounds, 10,000 images held out for validation, test accuracy of the best validation round.
-"""
+"""Table I and Figures 2 and 3 of the paper: MNIST, K = 10 clients, scalar schemes."""
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +14,7 @@ import pandas as pd
 
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
+from jopeq_lab.pictures.colours import LOOKS, Look
 from jopeq_lab.training.config import TrainConfig
 from paper.cifar import authors_rate
 from paper.kept_runs import Job, theirs
@@ -41,6 +39,20 @@ AUTHORS_SNR_DB = {row: one["snr_db"] for row, one in _CODE if one["snr_db"] is n
 
 # Jobs
 
+ADDED: dict[str, Callable[..., Scheme]] = {}  # rows of other packages, by label
+
+
+def add(place: str) -> None:
+    """Add rows ``module:name``: a scheme, or what makes one of ``epsilon`` and ``rate``."""
+    module, _, name = place.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"--add {place}: {error}: give an importable module:name") from error
+    ADDED[place] = (lambda **_: found) if isinstance(found, Scheme) else found
+    LOOKS[place] = Look("#17becf", "#17becf", "D")
+    schemes_at.cache_clear()
+
 
 @lru_cache
 def schemes_at(epsilon: float = EPSILON, rate: float = RATE) -> dict[str, Scheme]:
@@ -56,6 +68,7 @@ def schemes_at(epsilon: float = EPSILON, rate: float = RATE) -> dict[str, Scheme
         "response, R=2, spread auto": scheme(
             "response", **private, rate=2.0, spread="auto", clients=10
         ),
+        **{label: make(**both) for label, make in ADDED.items()},
     }
 
 
@@ -108,6 +121,7 @@ def fig2_jobs(data_dir: Path | None = None, count: int = 1) -> Iterator[Job]:
         for rate in FIG2_RATES:
             both = {"epsilon": epsilon, "rate": rate}
             rows = {name: scheme(name, **both) for name in ("laplace+sdq", "jopeq", "response")}
+            rows |= {label: make(**both) for label, make in ADDED.items()}
             named = {f"{name} ε={epsilon:g} R={rate:g}": coder for name, coder in rows.items()}
             yield from _jobs(named, data_dir, count, rounds=FIG2_ROUNDS)
     for rate in FIG2_RATES:

@@ -93,28 +93,17 @@ def cohorts_of(data: str) -> Iterator[tuple[str, dict[str, Any], float]]:
 # found on two cores by a search of the same kind, cut short
 _STEPS = {"server_lr": 25.0, "server_momentum": 0.8}
 DEFAULT = {"clip": 0.1, "rounds": 32, "center": 0.03, **_STEPS}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    sphere_label("hog", 50_000, 2.0): {"center": 0.0},  # too few people for a mean at this ε
-    sphere_label("hog", 50_000, 8.0): {"server_lr": 43.75},
-    sphere_label("pixels", 50_000, 4.0): {"server_lr": 37.5, "center": 0.08},
-    sphere_label("pixels", 50_000, 8.0): {"server_lr": 37.5, "center": 0.08},
-    **{
-        sphere_label("hog", 200_000, epsilon): {"server_lr": rate}
-        for epsilon, rate in zip(EPSILONS, (44.0, 56.0, 100.0), strict=True)
-    },
-}
 _STEPS_OF_COHORTS = {"server_lr": 0.391, "server_momentum": 0.5, "decay": 0.7}
 COHORT_DEFAULT = {"clip": 2.5, "local_steps": 5, "lr": 0.05, **_STEPS_OF_COHORTS}
 
 
 def settings_of(label: str, folder: Path) -> dict[str, Any]:
     """The recipe that was found for a population, or the default where none was looked for."""
-    lines = (
-        (folder / RECIPES).read_text("utf-8").splitlines() if (folder / RECIPES).exists() else []
-    )
-    found = {recipe["label"]: recipe["settings"] for recipe in map(json.loads, lines)}
+    kept = folder / RECIPES
+    lines = map(json.loads, kept.read_text("utf-8").splitlines() if kept.exists() else [])
+    found = {recipe["label"]: recipe["settings"] for recipe in lines}
     usual = COHORT_DEFAULT if label.startswith("sum") else DEFAULT
-    return dict(found.get(label, {**usual, **DEFAULTS.get(label, {})}))
+    return dict(found.get(label, usual))
 
 
 # Mechanisms beside the library's

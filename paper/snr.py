@@ -1,9 +1,7 @@
 """Why the SNRs of the paper's Table II are not ours: one difference at a time, on Gaussian updates.
 
-The authors' code scales and quantizes every tensor of the model by itself and prints the mean of
-var(h)/var(h − h̃) over clients *and tensors*. Its quantizer rounds pairs in a skewed basis of the
-hexagonal lattice and clamps each coordinate to 2^R + 1 levels, with γ = 1.5·√(1 + s²ν/(ν − 2))
-where the paper's text has 1.5·(1 + s²ν/(ν − 2)).
+The authors' code treats every tensor by itself, averages over clients *and tensors*, rounds pairs
+in a skewed basis, has 2^R + 1 levels in each, and γ = 1.5·√(1 + s²ν/(ν − 2)), the text no √.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ Both data sets come with scikit-learn. "iid" deals the samples out at random; "h
 them by target or digit first, so that each client sees one tenth of the range, or nearly one digit.
 "unequal" is "heterogeneous" with weights α_k ∝ 1/k; elsewhere α_k = 1/K.
 
-All seeds and clients take their steps together; every update of every client is encoded and
-decoded on its own. AS2 (bounded gradients) and AS4 (strong convexity) cannot both hold on all of
+AS2 (bounded gradients) and AS4 (strong convexity) cannot both hold on all of
 R^m, so ξ_k² is the largest mean squared gradient over all models that were visited.
 """
 

@@ -1,8 +1,4 @@
-"""Theorem II.5 measured: is the error of subtractive dither uniform, whatever the input?
-
-The errors are those of real payloads. In basis coordinates modulo 1, a point that is uniform on the
-Voronoi cell is uniform on the unit cube; the tests look at that cube.
-"""
+"""Theorem II.5 measured: is the error of subtractive dither uniform, whatever the input?"""
 
 from __future__ import annotations
 

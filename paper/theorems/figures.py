@@ -113,8 +113,8 @@ def draw_aggregation(part: Part, panels: Any) -> None:
     """Theorem III.4: measured error and bound against K."""
     titles = ("Features of one size", "The j-th feature of size 1/j")
     for panel, features, title in zip(panels, FEATURES, titles, strict=True):
-        mine = [r for r in part["rows"] if r["features"] == features and r["weights"] == "equal"]
-        rows = [row for row in mine if row["scheme"] in SHOWN]
+        shown = {(features, name, "equal") for name in SHOWN}
+        rows = [r for r in part["rows"] if (r["features"], r["scheme"], r["weights"]) in shown]
         for row, fill in zip(rows, ("none", "full", "bottom"), strict=True):
             look, label = look_of(row["scheme"]), f"{row['scheme']} (slope {signed(row['slope'])})"
             style: Any = {"fmt": look.marker, "ms": 5, "color": look.colour, "fillstyle": fill}

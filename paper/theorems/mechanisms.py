@@ -35,7 +35,6 @@ def mechanisms_part(effort: Effort) -> dict[str, Any]:
         "radii": RADII,
         "epsilon": EPSILON,
         "rate": RATE,
-        "delta": DELTA,
         "laws": [_law(*place) for place in itertools.product(LATTICES, LAW_EPSILONS, LAWS)],
         "network": [_network(*where, rings=effort.samples >> 8) for where in SEEN],
     }
@@ -44,8 +43,7 @@ def mechanisms_part(effort: Effort) -> dict[str, Any]:
 def _inside(kind: str, entries: int) -> dict[str, Any]:
     """Shares of the samples that are not clipped, as payloads of JoPEQ count them.
 
-    No law can have more than a ninth of its power in samples beyond 3 standard deviations: the
-    worst case has a ninth of its samples just there, and zeros elsewhere.
+    The worst case has a ninth of its samples just beyond 3 standard deviations, the others at 0.
     """
     entries -= entries % 18
     rng = np.random.default_rng(list(kind.encode()))
@@ -53,7 +51,6 @@ def _inside(kind: str, entries: int) -> dict[str, Any]:
     update = worst if kind == "worst case" else getattr(rng, kind)(size=entries)
     shares = {}
     for lattice in ("Z", "A2"):
-        # a ninth of the samples beyond 3 of their own standard deviations, by one in a million
         coder = JoPEQ(epsilon=EPSILON, rate=RATE, lattice=lattice, spread=3.0 * (1.0 - 1e-6))
         _, counted = coder.encode(update, seed=seed(kind), noise=noise(kind), counts=True)
         shares[lattice] = 1.0 - counted.clipped / counted.samples
@@ -88,30 +85,35 @@ def _law(lattice: str, epsilon: float, law: str) -> dict[str, Any]:
 
 
 def _network(epsilon: float, rate: float, *, rings: int) -> dict[str, Any]:
-    """max over letters and inputs of the ball of log P(letter | x)/P(letter | x′), on A2.
-
-    P(letter | x) is the mean over ‖target‖ ≤ r, in which the target's mass is uniform, and over
-    directions; every point is weighted by the density of noise plus dither over the target's.
-    """
+    """max over letters and inputs of the ball of log P(letter | x)/P(letter | x′), on A2."""
     coder = JoPEQ(epsilon=epsilon, rate=rate, lattice="A2")
-    target = coder.target.noise
-    radii = radius_at(target, (np.arange(rings) + 0.5) / rings)
-    around = 2.0 * math.pi * (np.arange(_ANGLES) + 0.5) / _ANGLES
-    points = radii[:, None, None] * np.stack((np.cos(around), np.sin(around)), axis=-1)
-    points = points.reshape(-1, 2)
-    weights = dithered_density(coder.noise, coder.cells.step, points) / target.density(points)
-    letters = coder.codebook.letters
-    edge = 2.0 * math.pi * np.arange(_EDGE) / _EDGE
-    circle = np.stack((np.cos(edge), np.sin(edge)), axis=1)
-    inputs = np.concatenate((np.zeros((1, 2)), 0.5 * circle, circle))
-    named = (coder.codebook.quantize(x + points)[0] for x in inputs)
-    logs = np.log([np.bincount(one, weights, letters) for one in named])
-    within, server = logs[: _EDGE + 1], coder.guarantee.epsilon
+    circle = _circle(2.0 * math.pi * np.arange(_EDGE) / _EDGE)
+    chances = letter_chances(coder, np.concatenate((np.zeros((1, 2)), 0.5 * circle, circle)), rings)
+    server = coder.guarantee.epsilon
     return {
         "epsilon": epsilon,
         "rate": rate,
         "server": server if math.isfinite(server) else None,
-        "network": float(np.ptp(logs, axis=0).max()),
-        "half_ball": float(np.ptp(within, axis=0).max()),
-        "mass": float(weights.mean()),
+        "network": float(np.ptp(np.log(chances), axis=0).max()),
+        "mass": float(chances[0].sum()),
     }
+
+
+def _circle(angles: Array) -> Array:
+    return np.stack((np.cos(angles), np.sin(angles)), axis=1)
+
+
+def letter_chances(coder: JoPEQ, inputs: Array, rings: int) -> Array:
+    """P(letter | x) of each input, dither and noise averaged out.
+
+    It is the mean over ‖target‖ ≤ r, in which the target's mass is uniform, and over directions;
+    every point is weighted by the density of noise plus dither over the target's.
+    """
+    target = coder.target.noise
+    radii = radius_at(target, (np.arange(rings) + 0.5) / rings)
+    around = 2.0 * math.pi * (np.arange(_ANGLES) + 0.5) / _ANGLES
+    points = (radii[:, None, None] * _circle(around)).reshape(-1, 2)
+    weights = dithered_density(coder.noise, coder.cells.step, points) / target.density(points)
+    named = (coder.codebook.quantize(x + points)[0] for x in inputs)
+    letters = coder.codebook.letters
+    return np.array([np.bincount(one, weights, letters) for one in named]) / len(points)

@@ -1,8 +1,4 @@
-"""Theorems III.1 and III.2 computed: how far the total error is from the law it was made for.
-
-The distances are computed from the laws. Payloads are sent beside them: their Kolmogorov distance
-from the target must agree with the computed one.
-"""
+"""Theorems III.1 and III.2 computed: how far the total error is from the law it was made for."""
 
 from __future__ import annotations
 

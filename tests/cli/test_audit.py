@@ -1,9 +1,6 @@
 """``jopeq audit``, as a table and as JSON."""
 
-import inspect
 import json
-import math
-from statistics import NormalDist
 
 import pytest
 
@@ -102,48 +99,3 @@ def test_records_are_attacked_in_real_sums(run):
     assert found["empirical"]["lower"] < found["estimated"] <= found["proven"] <= 4.0
     assert found["estimated"] > 0.8 * found["proven"]
     assert (found["unit"], found["consistent"]) == ("record", True)
-
-
-LOCALDP = {"clip": 1, "sensitivity": "1e-4", "epsilon": 10, "delta": "1e-5"}
-
-
-def localdp(run, *more, **changes):
-    return run(
-        "--flower-localdp", *(f"{k}={v}" for k, v in {**LOCALDP, **changes}.items() if v), *more
-    )
-
-
-def test_the_epsilon_of_flowers_localdp(jopeq_command):
-    """μ²/2 + μ·z: by the definition of Gaussian privacy loss, with z the quantile of δ."""
-    run = lambda *words: jopeq_command("audit", *words)  # noqa: E731
-    found = json.loads(localdp(run, "--json").stdout)
-    mu = 10 / (1e-4 * (2 * math.log(1.25e5)) ** 0.5)
-    loss = lambda mu: mu * mu / 2 + mu * NormalDist().inv_cdf(1 - 1e-5)  # noqa: E731
-    assert found["absent"] == pytest.approx(loss(mu), rel=1e-6)
-    assert 2.1e8 < found["absent"] < 2.2e8  # where "10" was printed
-    assert found["replaced"] == pytest.approx(loss(2 * mu), rel=1e-6)
-    printed = localdp(run).stdout
-    assert "213,200,000" in printed
-    many = json.loads(localdp(run, "--json", rounds=4).stdout)
-    assert many["absent"] == pytest.approx(found["replaced"], rel=1e-9)  # √4 = 2
-    right = json.loads(localdp(run, "--json", rounds=4, sensitivity=many["needed"]).stdout)
-    assert right["replaced"] == pytest.approx(10, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"clip": 0}, {"clip": None}, {"foo": 1}, {"delta": 2}, {"rounds": 1.5}, {"clip": "x"}],
-)
-def test_settings_of_localdp_that_make_no_sense(jopeq_command, changes):
-    assert localdp(lambda *words: jopeq_command("audit", *words), **changes).exit_code == 2
-
-
-def test_options_beside_localdp_are_refused(jopeq_command):
-    for words in (["clip=1"], ["--flower-localdp", "clip=1", "--rate", 2]):
-        assert jopeq_command("audit", *words).exit_code == 2
-
-
-def test_the_formula_is_flowers():
-    mod = pytest.importorskip("flwr.clientapp.mod.localdp_mod")
-    source = inspect.getsource(mod.LocalDpMod.__call__)
-    assert "self.sensitivity * np.sqrt(2 * np.log(1.25 / self.delta)) / self.epsilon" in source

@@ -12,8 +12,7 @@ from jopeq.flower.arrays import (
     from_content,
     to_array,
     to_record,
-    update_between,
-    whole_update,
+    update_of,
 )
 
 
@@ -46,7 +45,8 @@ def test_one_record_keeps_its_names_and_several_are_told_apart(flower):
 @pytest.mark.parametrize("record", ["arrays", "renamed"])
 def test_what_a_reply_leaves_out_is_no_update(flower, record):
     before = Model(content(flower, arrays={"w": np.ones(2), "frozen": np.ones(2)}))
-    assert list(update_between(before, content(flower, **{record: {"w": np.ones(2)}}))) == ["w"]
+    after = content(flower, **{record: {"w": np.ones(2)}})
+    assert list(update_of(before, after, ["w", "frozen"], is_private=False)) == ["w"]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_whole_update_has_every_array_whatever_came_back(flower, caplog, w):
     if w is not None:
         after["arrays"]["w"] = w
     with caplog.at_level(logging.WARNING, logger="flwr"):
-        update = whole_update(before, after, ["w", "v"])
+        update = update_of(before, after, ["w", "v"], is_private=True)
     found = [(name, value.tolist()) for name, value in update.items()]
     assert found == [("w", [0.0, 0.0]), ("v", [2.0, 2.0, 2.0])]
     assert "array 'w' counts as unchanged" in caplog.text
-    assert "'extra' of record 'arrays' is not part of the model" in caplog.text
+    assert "'extra' of record 'arrays' of the reply: no part of the model" in caplog.text

@@ -126,7 +126,8 @@ def layout(reply):
     if reply.has_error():
         return "error", reply.error.code, reply.error.reason
     payload = from_content(reply.content)
-    header, body = open_payload(payload)
+    is_report = len(payload) < 8
+    header, body = (None, payload) if is_report else open_payload(payload)
     return (
         reply.metadata.message_type,
         [(key, type(record).__name__, list(record)) for key, record in reply.content.items()],
@@ -137,15 +138,24 @@ def layout(reply):
         ],
         dict(reply.content.get("metrics", {})),
         (len(payload), len(body)),
-        header._replace(seed=b""),
+        header and header._replace(seed=b""),
     )
+
+
+def offered(scheme):
+    """The server's record; a ``Sphere`` has the terms of a round."""
+    if scheme is not WHOLE:
+        return offer(scheme)
+    return offer(scheme, scheme.round(dimension=PIXELS + 3, seed=bytes(32)), 0)
 
 
 def attacked(flower, answer, mod, scheme, probe=probe, context=None):
     """The layout of the reply to each probe."""
     client = ClientApp(mods=[mod])
     client.train()(lambda msg, _: answer(msg, trained(msg)))
-    messages = [flower.train_message(probe(pixel), jopeq=offer(scheme)) for pixel in range(PIXELS)]
+    messages = [
+        flower.train_message(probe(pixel), jopeq=offered(scheme)) for pixel in range(PIXELS)
+    ]
     return [layout(client(message, context or flower.context())) for message in messages]
 
 
@@ -173,7 +183,7 @@ def test_no_reply_tells_a_pixel_and_every_reply_is_charged(flower, failure, sche
     client = ClientApp(mods=[mod])
     client.train()(lambda *_: pytest.fail("trained although the budget is spent"))
     for pixel in (int(IMAGE.argmin()), int(IMAGE.argmax())):
-        message = flower.train_message(probe(pixel), jopeq=offer(scheme))
+        message = flower.train_message(probe(pixel), jopeq=offered(scheme))
         assert read_failure(client(message, flower.context())).code == "budget-spent"
 
 

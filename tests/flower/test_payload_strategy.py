@@ -15,7 +15,8 @@ import jopeq
 from jopeq.flower import PayloadMod, PayloadStrategy, RoundFailedError, SumStrategy
 from jopeq.flower import payload_strategy as strategies
 from jopeq.flower.arrays import from_content, to_record
-from jopeq.flower.payload_strategy import averages
+from jopeq.flower.refusals import read_failure
+from jopeq.flower.screening import averages
 from jopeq.wire.payload import Header, open_payload, seal
 
 EXACT = jopeq.scheme("none")
@@ -235,9 +236,8 @@ def answered(clients, number, arrays):
     return clients._answers(messages, None)
 
 
-@pytest.mark.parametrize("scheme", [SCHEME, jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12)])
-def test_without_weights_all_clients_count_the_same(flower, scheme):
-    clients = coded(flower, scheme)
+def test_without_weights_all_clients_count_the_same(flower):
+    scheme, clients = SCHEME, coded(flower, SCHEME)
     arrays, metrics = clients.round(1, start())
     assert metrics["jopeq-epsilon"] == pytest.approx(scheme.cost({"w": 600, "b": 3}).epsilon)
     replies = answered(clients, 2, arrays)
@@ -247,6 +247,56 @@ def test_without_weights_all_clients_count_the_same(flower, scheme):
     averaged, _ = clients.strategy.aggregate_train(2, replies)
     expected = arrays["w"].numpy() + np.mean(updates, axis=0)
     np.testing.assert_allclose(averaged["w"].numpy(), expected, atol=1e-5)
+
+
+SPHERE = jopeq.Sphere(epsilon=8.0, clip=1.0, draws=1 << 12)
+
+
+def test_reports_of_a_sphere_are_bare_bytes(flower):
+    """Terms travel once with each message; the mean is that of ``Round``, and lies are named."""
+    clients, seen = coded(flower, SPHERE, frozen=["b"], mod={"frozen": ["b"]}), []
+
+    def spoil(node, reply):
+        report = from_content(reply.content)
+        seen.append((node, report))
+        if node == 3:
+            reply.content["arrays"] = to_record(report + b"?")
+        return reply
+
+    arrays, metrics = clients.round(1, start(), spoil)
+    terms, numbers = clients.strategy._round, list(clients.strategy._models)
+    assert {len(report) for _, report in seen} == {2}
+    assert (metrics["jopeq-clients"], metrics["jopeq-bytes-up"]) == (6, 12)
+    assert list(clients.strategy.reports[0].rejected) == [3]
+    total = terms.aggregator()
+    for node, report in seen:
+        if node != 3:
+            total.add(report, client=numbers.index(node))
+    expected = start()["w"].numpy() + total.mean().reshape(20, 30)
+    np.testing.assert_allclose(arrays["w"].numpy(), expected, atol=1e-6)
+    np.testing.assert_array_equal(arrays["b"].numpy(), start()["b"].numpy())
+    assert metrics["jopeq-epsilon"] == SPHERE.epsilon
+    first = terms.seed
+    clients.round(2, arrays)
+    assert clients.strategy._round.seed != first
+    with pytest.raises(ValueError, match="average"):
+        PayloadStrategy(MAKERS["FedMedian"](), SPHERE)
+
+
+@pytest.mark.parametrize("change", ["frozen", "terms", "number", "no terms"])
+def test_a_sphere_round_that_is_not_the_clients_is_refused_before_training(flower, change):
+    clients = coded(flower, SPHERE, mod={"frozen": ["b"] if change == "frozen" else []})
+    messages = clients.strategy.configure_train(1, start(), ConfigRecord(), clients.grid)
+    message = flower.copied(next(iter(messages)))
+    record = message.content["jopeq"]
+    if change == "terms":
+        record["terms"] = record["terms"].replace(b'"dimension": 603', b'"dimension": 602')
+    elif change == "number":
+        record["number"] = 7
+    elif change == "no terms":
+        del record["terms"]
+    reply = clients.apps[1](message, clients.contexts[1])
+    assert read_failure(reply).code in ("model", "settings")
 
 
 def test_a_node_counts_once_and_its_error_stays_on_one_line(flower):

@@ -108,7 +108,7 @@ def test_one_app_answers_and_then_trains_from_one_ledger(wards, tmp_path):
 REFUSED = {
     "ε": ({"epsilon": 8.5}, None, {}, "limits"),
     "δ": ({"delta": 1e-4}, None, {}, "limits"),
-    "attempts": ({"attempts": 3}, None, {"jopeq-max-rounds": 2}, "limits"),
+    "attempts": ({"rounds": 3}, None, {"jopeq-max-rounds": 2}, "limits"),
     "sampling": ({}, None, {"jopeq-max-sampling": 0.5}, "limits"),
     "unlisted column": ({"questions": [Mean("name", 0, 1)]}, None, {}, "limits"),
     "numbers of text": ({"questions": [Mean("sex", 0, 1)]}, None, {}, "limits"),
@@ -203,7 +203,7 @@ def test_who_is_away_costs_nothing_and_who_vanishes_an_attempt(wards):
         made.ask(run="once")
     assert error.value.reports[-1].missing == [33]
     lose(made.hospitals.grid, (44, 2))
-    twice = Survey(QUESTIONS, **TERMS, attempts=2)
+    twice = Survey(QUESTIONS, **TERMS, rounds=2)
     answers = made.ask(twice)
     count = answers["*"]["count"]
     assert abs(count.value - 1200) < 6 * count.error  # the four that are left

@@ -25,10 +25,11 @@ from jopeq.flower import (
     SumMod,
     record_client,
     record_strategy,
+    reply_sample,
     reply_total,
 )
 from jopeq.flower import server as module
-from jopeq.flower.record_app import _draw
+from jopeq.flower.guard import guard_app
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD, Offer
 from jopeq.sums.clipped_total import ClippedTotal
@@ -467,52 +468,48 @@ def test_records_decide_nothing_that_is_seen(flower, tmp_path, name, monkeypatch
     assert is_told == (name not in QUIET)
 
 
-@pytest.mark.parametrize("sampling", [1.0, 0.5])
-def test_a_cap_that_does_not_hold_cuts_at_random(sampling, caplog):
-    scheme = jopeq.RecordSum(**{**TERMS, "sampling": sampling, "most_records": 320})
-    records = torch.arange(321.0)[:, None], torch.zeros(321)
-    kept = [
-        set(
-            _draw(scheme, records, (torch.zeros(1), torch.tensor(0.0)), None, 1)[0][0]
-            .flatten()
-            .tolist()
-        )
-        for _ in range(40)
-    ]
-    assert max(map(len, kept)) <= 320
-    assert set.union(*kept) == set(
-        range(321)
-    )  # a record beyond most_records is one like the others
-    assert "most_records=320" in caplog.text
-
-
-def other_app(answer):
-    app = ClientApp(mods=[SumMod(SCHEME)])
+def other_app(answer, scheme=SCHEME):
+    app = ClientApp(mods=[SumMod(scheme)] if scheme else [])
     for register in (app.train, app.evaluate, app.query):
         register()(answer)
     return app
 
 
-def test_apps_of_their_own(flower, tmp_path, monkeypatch):
-    totals, encode = [], jopeq.RecordSum.encode
+@pytest.mark.parametrize("is_guarded", [False, True])
+@pytest.mark.parametrize("sampling", [1.0, 0.5])
+def test_apps_of_their_own(flower, tmp_path, monkeypatch, sampling, is_guarded):
+    """Nothing counts that is made of a sample which the mod has not drawn, below q = 1."""
+    scheme, totals = jopeq.RecordSum(**{**TERMS, "sampling": sampling}), []
+    encode = jopeq.RecordSum.encode
     monkeypatch.setattr(
         jopeq.RecordSum, "encode",
         lambda self, total, **k: (totals.append(total.to_numpy()), encode(self, total, **k))[1],
     )  # fmt: skip
-    good = ClippedTotal(DIMENSION, 1.0).add(np.eye(1, DIMENSION))
+    good, drawn = ClippedTotal(DIMENSION, 1.0).add(np.eye(1, DIMENSION)), []
+
+    def total_of(some):
+        drawn.append(len(some))
+        return ClippedTotal(DIMENSION, 1.0).add(np.eye(1, DIMENSION).repeat(len(some), 0))
+
     answers = {
         11: lambda msg, _: reply_total(msg, good),
         22: lambda msg, _: reply_total(msg, ClippedTotal(3, 1.0).add(np.eye(1, 3))),
-        33: lambda msg, _: reply_total(msg, ClippedTotal(DIMENSION, 2.0).add(np.eye(1, DIMENSION))),
+        33: lambda msg, _: reply_sample(msg, 300, total_of),
         44: lambda msg, _: Message(msg.content, reply_to=msg),
         55: lambda msg, _: Message(Error(0, "Mrs Smith"), reply_to=msg),
     }
-    hospitals = Hospitals(flower, tmp_path)
-    hospitals.apps.update({n: other_app(answer) for n, answer in answers.items()})
-    strategy = hospitals.strategy()
+    limits = {"jopeq-max-epsilon": 8.0, "jopeq-max-delta": 1e-5} if is_guarded else {}
+    hospitals = Hospitals(flower, tmp_path, scheme, node=limits)
+    for n, answer in answers.items():
+        app = other_app(answer, None if is_guarded else scheme)
+        hospitals.apps[n] = guard_app(lambda app=app: app) if is_guarded else app
+    strategy = hospitals.strategy(scheme)
     strategy.start(hospitals.grid, num_rounds=1)
     assert len(strategy.reports[0].entries) == 5
-    assert sorted(np.linalg.norm(total).round(3) for total in totals) == [0, 0, 0, 0, 1]
+    (count,) = drawn
+    assert count == 300 if sampling == 1.0 else 90 < count < 210
+    found = sorted(np.linalg.norm(total).round(2) for total in totals)
+    assert found == [0, 0, 0, float(sampling == 1.0), count]
     # without the mod nothing of a total leaves
     message = flower.train_message({"w": np.zeros(3)})
     assert not len(reply_total(message, good).content)

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from dp_accounting import get_epsilon_gaussian
 
-from jopeq.models import Bins, Category, Features, Linear, Logistic, Number, Poisson, Softmax
+from jopeq.models import (
+    Bins,
+    Category,
+    Features,
+    Hazard,
+    Linear,
+    Logistic,
+    Number,
+    Poisson,
+    Softmax,
+)
 from jopeq.models import totals as exact
 from jopeq.noise.gaussian_rounding import GaussianRounding
 from jopeq.sums.clipped_total import UNITS
@@ -44,6 +54,7 @@ MODELS = {
     "features": Softmax("y", [Features("x", 5)], classes=[0, 1, 7], **TERMS),
     "linear": Linear("y", COLUMNS, bounds=(-2, 5), **TERMS),
     "linear, features": Linear("y", [Features("x", 5)], bounds=(-2, 5), **TERMS),
+    "hazard": Hazard("age", COLUMNS[1:], event="y", cuts=(0, 20, 50, 100), **TERMS),
     "poisson": Poisson("y", COLUMNS[:2], most=6, exposure="age", most_exposure=90, **TERMS),
 }
 

@@ -1,6 +1,7 @@
 """Training the LeNet and attacking it: nothing twice, nothing lost."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from paper import attacks
 from paper.attacks import ATTACKS_FILE, train_stages
 from paper.cells import Cell
 
+KEPT = Path(__file__).parents[2] / "results"
 RAW, COARSE = jopeq.scheme("none").spec, jopeq.scheme("sdq", rate=4.0).spec
 
 
@@ -62,3 +64,15 @@ def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeyp
     with pytest.raises(DataError, match="70 images"):
         attacks.attack_figure("fig6", two_photos, tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+def test_the_page_on_attacks_says_what_the_published_way_costs():
+    """Of Figure 6: evaluations per image, and images recovered, from raw gradients."""
+    found = [one for one in attacks.read_attacks(KEPT / ATTACKS_FILE) if one.label == "raw"]
+    page = " ".join((KEPT.parent / "docs" / "attacks.md").read_text("utf-8").split())
+    told = {"": "ours takes {} and recovers all {}"}
+    told["published"] = "takes {} evaluations per image and recovers {}"
+    for variant, words in told.items():
+        (one,) = [o for o in found if (o.method, o.epoch, o.variant) == ("label", 0, variant)]
+        hits = sum(ssim > 0.5 for ssim in one.ssim)
+        assert words.format(f"{one.evaluations:,.0f}", hits) in page

@@ -2,12 +2,14 @@
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from paper import cifar, mnist
-from paper.kept_runs import run_jobs
+from paper import cifar, mnist, results
+from paper.__main__ import TRAININGS
+from paper.kept_runs import Run, add_record, read_records, run_jobs
 
 KEPT = Path(__file__).parents[2] / "results"
 
@@ -40,3 +42,30 @@ def test_the_committed_runs_are_known_and_not_made_again(tmp_path, name, jobs, a
     wanted = list(jobs())
     done = run_jobs(wanted, Path(path), pytest.fail, processes=1, also=also)
     assert len(done) == len(wanted)
+
+
+def test_a_scheme_of_another_package_gets_rows_and_stops_no_claim(tmp_path, monkeypatch):
+    """It has runs to make in Table I, Figures 2 and 3, and its row once they are kept."""
+    (tmp_path / "mypackage.py").write_text(
+        "import jopeq\n"
+        "def scheme(epsilon, rate):\n"
+        "    return jopeq.JoPEQ(epsilon=epsilon, rate=rate, lattice='A2')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(mnist, "ADDED", {})
+    before = {name: len(list(jobs())) for name, jobs in TRAININGS.items()}
+    with pytest.raises(ValueError, match=r"--add mypackage:nothing: .* give an importable"):
+        mnist.add("mypackage:nothing")
+    mnist.add("mypackage:scheme")
+    added = {name: len(list(jobs())) - before[name] for name, jobs in TRAININGS.items()}
+    assert added == {"table1": 9, "fig2": 24, "fig3": 3, "table2": 0}
+    kept = [run for run in read_records(KEPT / "table1.jsonl", Run) if run.label == "jopeq"]
+    with open(shutil.copy(KEPT / "table1.jsonl", tmp_path), "a", encoding="utf-8") as file:
+        for run in kept:
+            spec = mnist.schemes_at()["mypackage:scheme"].spec
+            add_record(file, replace(run, label="mypackage:scheme", scheme=spec, test_accuracy=1.0))
+    page = tmp_path / "docs" / "paper.md"
+    assert "table1" not in results.run(tmp_path, page)
+    row = next(line for line in page.read_text().splitlines() if "mypackage" in line)
+    assert "**100.00 ± 0.00**" in row
+    mnist.schemes_at.cache_clear()

@@ -238,24 +238,17 @@ def test_memory_does_not_grow_with_reports():
     assert peak < 3 * 8 * terms.plan.padded + (1 << 19)
 
 
-def test_a_ledger_is_charged_before_the_update_is_looked_at():
+def test_a_ledger_charges_each_report_of_a_round():
     ledger = jopeq.Ledger(budget=9.0)
-    assert len(ledger.report(TERMS, np.zeros(60), client=1)) == 1
-    assert ledger.spent.epsilon == pytest.approx(SCHEME.guarantee.epsilon)
-    with pytest.raises(ValueError, match="secret"):  # told by the settings alone: nothing is spent
-        ledger.report(TERMS, np.zeros(60), client=1, secret=b"short")
-    assert ledger.rounds == 1
-    with pytest.raises(ValueError, match="61 entries"):
-        ledger.report(TERMS, np.zeros(61), client=1)
-    assert ledger.rounds == 2
-
-    class Unread:
-        def __getattr__(self, name):
-            raise AssertionError("the update was looked at")
-
+    for count in (1, 2):
+        ledger.charge(TERMS.scheme, TERMS.dimension)
+        assert ledger.spent.epsilon == pytest.approx(count * SCHEME.guarantee.epsilon)
     with pytest.raises(jopeq.BudgetExceededError):
-        ledger.report(TERMS, Unread(), client=1)
-    assert ledger.rounds == 2
+        ledger.charge(TERMS.scheme, TERMS.dimension)
+    with pytest.raises(ValueError, match="secret"):
+        TERMS.report(np.zeros(60), client=1, secret=b"short")
+    with pytest.raises(ValueError, match="61 entries"):
+        TERMS.report(np.zeros(61), client=1)
 
 
 # Reports of many clients at once are those that each would have sent alone

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from jopeq.cli.app import make_app, start
 from jopeq.cli.audit import audit
 from jopeq.cli.doctor import doctor
+from jopeq.cli.evaluate import evaluate
 from jopeq.cli.fit import fit
 from jopeq.cli.guard import guard
 from jopeq.cli.ledger import ledger
@@ -33,7 +34,7 @@ class _Commands(TyperGroup):
 
 app = make_app(
     "Federated updates, compressed and private before they leave the device.",
-    (plan, audit, stats, fit, doctor, guard),
+    (plan, audit, stats, fit, evaluate, doctor, guard),
     _Commands,
 )
 app.add_typer(ledger, name="ledger")

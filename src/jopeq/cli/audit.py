@@ -11,7 +11,6 @@ from rich.table import Table
 
 from jopeq.analysis.audit import Audit
 from jopeq.analysis.audit import audit as run_audit
-from jopeq.analysis.localdp import LocalDp
 from jopeq.analysis.record_audit import RecordAudit
 from jopeq.cli.options import (
     AsJson,
@@ -20,7 +19,6 @@ from jopeq.cli.options import (
     Rate,
     build_any,
     read_values,
-    was_given,
 )
 from jopeq.cli.output import epsilon_text, explain_errors, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
@@ -37,14 +35,6 @@ _USUAL = {
 
 
 def audit(
-    context: typer.Context,
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(help="of --flower-localdp: clip=, sensitivity=, epsilon=, delta=, rounds="),
-    ] = None,
-    flower_localdp: Annotated[
-        bool, typer.Option("--flower-localdp", help="ε that Flower's LocalDpMod has instead")
-    ] = False,
     scheme: Annotated[
         str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, clients, records")
     ] = "jopeq",
@@ -59,14 +49,7 @@ def audit(
 
     With --scheme clients or records: ε of a client or of a patient, against who sees sums alone.
     Unless -p says more, 4 of 5 clients or 4 hospitals with 1,000 records, in one round.
-
-    Example: jopeq audit --flower-localdp clip=1 sensitivity=1e-4 epsilon=10 delta=1e-5
     """
-    if flower_localdp:
-        _audit_localdp(context, settings or [], as_json=as_json)
-        return
-    if settings:
-        raise typer.BadParameter(f"{settings[0]} would not be read: it belongs to --flower-localdp")
     given = read_values(parameter, epsilon=epsilon, rate=rate)
     built = build_any(scheme, {**_USUAL.get(scheme, {}), **given})
     with explain_errors():
@@ -77,45 +60,6 @@ def audit(
         _print(report)
     if not report.is_consistent:
         raise typer.Exit(code=1)
-
-
-def _audit_localdp(context: typer.Context, settings: list[str], *, as_json: bool) -> None:
-    unread = [name for name in context.params if was_given(context, name)]
-    for name in {*unread} - {"settings", "flower_localdp", "as_json"}:
-        raise typer.BadParameter(f"--{name} would not be read: give NAME=VALUE after the option")
-    given = dict(text.partition("=")[::2] for text in settings)
-    needed = {"clip", "sensitivity", "epsilon", "delta"}
-    if not needed <= {*given} <= {*needed, "rounds"} or len(given) < len(settings):
-        raise typer.BadParameter(
-            "--flower-localdp takes clip=, sensitivity=, epsilon= and delta=, all of them once, "
-            f"and rounds=, got {' '.join(settings) or 'nothing'}"
-        )
-    with explain_errors():
-        numbers = {name: float(value) for name, value in given.items() if name in needed}
-        found = LocalDp(**numbers, rounds=int(given.get("rounds", 1)))
-    if as_json:
-        print_json(found.as_dict())
-        return
-    rounds = "1 round" if found.rounds == 1 else f"{found.rounds:,} rounds together"
-    table = Table(
-        "ε",
-        title=f"Flower's LocalDpMod, δ = {digits_up(found.delta, 3)}, {rounds}",
-        caption=f"exact, of Gaussian noise with σ = {found.sigma:.3g} an entry",
-    )
-    table.add_column("value", justify="right")
-    table.add_column("meaning")
-    table.add_row("asked", digits_up(found.epsilon), "epsilon in the mod's settings, each round")
-    table.add_row("real", digits_up(found.replaced), "one update compared with any other")
-    table.add_row("", digits_up(found.absent), "one update compared with none")
-    console = make_console()
-    console.print(table)
-    console.print(
-        f"Clipped updates are up to 2·clip = {2.0 * found.clip:g} apart, and the noise is made for "
-        f"sensitivity = {found.sensitivity:g}. For ε = {found.epsilon:g} in {rounds} the mod needs "
-        f"sensitivity={digits_up(found.needed)}, and then adds σ = "
-        f"{found.sigma * found.needed / found.sensitivity:.3g} to every entry.",
-        highlight=False,
-    )
 
 
 def _print(report: Audit | RecordAudit) -> None:

@@ -42,6 +42,12 @@ def fit(
     ] = None,
     bounds: Annotated[str | None, typer.Option(help="linear: 'LOWER UPPER' outcome")] = None,
     most: Annotated[float | None, typer.Option(help="poisson: the largest count")] = None,
+    event: Annotated[
+        str | None, typer.Option(help="hazard: the column of 1 (event) and 0 (censored)")
+    ] = None,
+    cuts: Annotated[
+        str | None, typer.Option(help="hazard: 'START CUT … END' of the times in the outcome")
+    ] = None,
     goal: Annotated[str | None, typer.Option(help="inference or prediction")] = None,
     additive: Annotated[
         bool, typer.Option("--additive", help="a shape for every number, not a slope")
@@ -57,7 +63,7 @@ def fit(
     out: Annotated[Path | None, typer.Option(help="save the fit as JSON")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Logistic, softmax, linear or Poisson regression in a few private sums, with intervals.
+    """Regression (logistic, softmax, linear, Poisson, hazard) in a few private sums.
 
     A column with missing values is named with missing=true: 'age 18 100 missing=true'.
 
@@ -66,6 +72,7 @@ def fit(
     """
     given: dict[str, Any] = {"most": most, "bounds": bounds and tuple(map(float, bounds.split()))}
     given["classes"] = classes and tuple(map(_value, classes.split()))
+    given |= {"event": event, "cuts": cuts and tuple(map(float, cuts.split()))}
     with explain_errors("--plot or --out"):
         lines = [f"number {one}" for one in number or ()]
         lines += [f"category {one}" for one in category or ()]

@@ -137,7 +137,7 @@ def _print_people(
         "bits a round: sent by one client.\n"
         "error/C²: E‖error of the mean‖²/C², squared; updates are as long as the clip C.\n"
         "clients for 0.1: clients a round needed for error/C² ≤ 0.1.\n"
-        "ε, δ: of all that a person sends. sum: a tenth of the clients may drop out.",
+        "ε, δ: of all that a person sends. Of a sum a tenth of the clients may drop out.",
         highlight=False,
     )
 

@@ -2,7 +2,7 @@
 
 One client engine (``client``) and one server engine (``server``) have thin fronts: payloads
 (``PayloadMod``, ``PayloadStrategy``), sums over clients (``SumMod``, ``SumStrategy``), records
-(``record_client``, ``RecordStrategy``; apps of your own answer ``SumMod`` with ``reply_total``) and
+(``record_client``, ``RecordStrategy``; apps of your own answer with ``reply_sample``) and
 surveys (``survey_client``, ``ask``). docs/flower.md tells what is guaranteed against whom.
 """
 
@@ -17,7 +17,7 @@ from jopeq.flower.node import check_node
 from jopeq.flower.payload_mod import PayloadMod
 from jopeq.flower.payload_strategy import PayloadStrategy
 from jopeq.flower.server import RoundFailedError, RoundReport
-from jopeq.flower.sum_mod import SumMod, reply_table, reply_total
+from jopeq.flower.sum_mod import SumMod, reply_sample, reply_table, reply_total
 from jopeq.flower.sum_strategy import SumStrategy
 from jopeq.flower.survey import ask, survey_client
 
@@ -36,6 +36,7 @@ __all__ = [
     "ask",
     "check_node",
     "record_client",
+    "reply_sample",
     "reply_table",
     "reply_total",
     "survey_client",

@@ -180,78 +180,49 @@ def move(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str
     return result
 
 
-def update_between(before: Model, after: RecordDict) -> dict[str, Values]:
-    """Returned minus received, for the float arrays of the reply.
+def update_of(
+    before: Model, after: RecordDict, names: Iterable[str], *, is_private: bool
+) -> dict[str, Values]:
+    """Returned minus received, for these float arrays in this order.
 
-    Arrays that the reply leaves out are not part of the update. Arrays that the server did not
-    send, or sent in another shape or kind, raise ``ReplyError``. For schemes without privacy alone:
-    the error, and which arrays come back, tell about the data.
+    Where the update is private, an array that the reply lacks, or holds in another shape or kind,
+    counts as unchanged, and only the client's log tells which. Otherwise arrays that the reply
+    leaves out are no part of the update, and those that do not fit raise ``ReplyError``.
     """
-    returned, extra = _read_reply(before, after)
-    if not after.array_records:
-        raise ReplyError("the reply holds no ArrayRecord, so there is no update to encode")
-    if extra:
-        raise ReplyError(
-            f"{extra[0]} is not part of the model the server sent, so it has no update; nothing "
-            "was sent"
-        )
-    return {
-        name: _change(name, before.floats, array.numpy())
-        for name, array in returned.items()
-        if name in before.floats
+    sent = {place: flat for flat, place in before.places.items()}
+    records, only = after.array_records, {key for key, _ in sent}
+    renamed = next(iter(only)) if len(only) == 1 == len(records) else None
+    places = {
+        (key, name): sent.get((renamed or key, name)) for key, r in records.items() for name in r
     }
-
-
-def whole_update(before: Model, after: RecordDict, names: Iterable[str]) -> dict[str, Values]:
-    """Returned minus received, for exactly these float arrays in this order.
-
-    An array that the reply lacks, or holds in another shape or kind, counts as unchanged. Only the
-    client's log tells which.
-    """
-    returned, extra = _read_reply(before, after)
-    for name in extra:
-        log(WARNING, "JoPEQ: %s is not part of the model the server sent, it stays here", name)
+    extra = [f"array {n!r} of record {key!r}" for (key, n), flat in places.items() if flat is None]
+    told = f"{', '.join(extra)} of the reply: no part of the model that the server sent"
+    if not is_private and (extra or not records):
+        raise ReplyError(told if extra else "the reply holds no ArrayRecord, so it has no update")
+    if extra:
+        log(WARNING, "JoPEQ: %s, and stays here", told)
+    returned = {flat: records[key][name] for (key, name), flat in places.items()}
     update = {}
     for name in names:
-        value = before.floats[name]
         try:
-            update[name] = _change(name, before.floats, returned[name].numpy())
+            if is_private or name in returned:
+                update[name] = _change(name, before.floats, returned[name].numpy())
         except Exception as error:  # an app may return any bytes as an array
+            if not is_private:
+                raise
             why = "the reply lacks it" if name not in returned else error
             log(WARNING, "JoPEQ: array %r counts as unchanged: %s", name, why)
-            update[name] = np.zeros(value.shape, np.float32)
+            update[name] = np.zeros(before.floats[name].shape, np.float32)
     return update
-
-
-def _read_reply(before: Model, after: RecordDict) -> tuple[dict[str, Array], list[str]]:
-    """The reply's arrays by their flat names, and descriptions of its other arrays."""
-    sent = {place: flat for flat, place in before.places.items()}
-    records = after.array_records
-    only = {key for key, _ in sent}
-    renamed = next(iter(only)) if len(only) == 1 == len(records) else None
-    returned, extra = {}, []
-    for key, record in records.items():
-        for name, array in record.items():
-            flat = sent.get((renamed or key, name))
-            if flat is None:
-                extra.append(f"array {name!r} of record {key!r}")
-            else:
-                returned[flat] = array
-    return returned, extra
 
 
 def _change(name: str, model: Mapping[str, Values], after: Values) -> Values:
     """The update of one array (see ``jopeq.schemes.model``)."""
     before = model[name]
-    if after.dtype.kind not in "fV":  # V: bfloat16 of a NumPy extension
+    if after.dtype.kind not in "fV" or before.shape != after.shape:  # V: an extension's bfloat16
         raise ReplyError(
-            f"array {name!r} is {before.dtype} in the server's model and {after.dtype} in the "
-            "reply: return it with the type it came with"
-        )
-    if before.shape != after.shape:
-        raise ReplyError(
-            f"array {name!r} has shape {before.shape} in the server's model and {after.shape} in "
-            "the reply"
+            f"array {name!r} is {before.dtype} {before.shape} in the server's model and "
+            f"{after.dtype} {after.shape} in the reply: return it with the type it came with"
         )
     if is_statistic(name):
         return moves(name, wide(before), wide(after), variance_of(name, model))

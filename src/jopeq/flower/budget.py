@@ -52,7 +52,7 @@ class Budget:
         return own_folder(home / "jopeq" / "ledgers") / f"{self.client}.json"
 
     @contextmanager
-    def opened(self, state: RecordDict) -> Iterator[OpenLedger]:
+    def opened(self, state: RecordDict) -> Iterator[Ledger]:
         """The ledger as the last message left it, locked: two messages cannot both spend the rest.
 
         ``state`` is Flower's, which remembers how many rounds the file has seen.
@@ -78,7 +78,12 @@ class Budget:
                     "was sent",
                     code="ledger-settings",
                 )
-            yield OpenLedger(found, file, state)
+            yield found
+
+    def keep(self, ledger: Ledger, state: RecordDict) -> None:
+        """Write down what was charged to the opened ledger, before anything is sent."""
+        ledger.save(self.file)
+        state[MARK] = ConfigRecord({"rounds": ledger.rounds})
 
     def _make(self, file: Path, *, is_new: bool) -> None:
         """Make the client's own file, if the client has never had one."""
@@ -107,20 +112,6 @@ class Budget:
                 self.epsilon,
             )
         mark.touch()
-
-
-@dataclass(frozen=True)
-class OpenLedger:
-    """A ledger whose file is locked."""
-
-    ledger: Ledger
-    file: Path
-    state: RecordDict
-
-    def keep(self) -> None:
-        """Write down what was charged, before anything is sent."""
-        self.ledger.save(self.file)
-        self.state[MARK] = ConfigRecord({"rounds": self.ledger.rounds})
 
 
 def budget_of(

@@ -34,7 +34,7 @@ class Work:
 
     task: Task
     found: object = None
-    """What the app gave to ``reply_total`` or ``reply_table``."""
+    """What the app gave to ``reply_sample``, ``reply_total`` or ``reply_table``."""
 
 
 _work: ContextVar[Work | None] = ContextVar("work", default=None)

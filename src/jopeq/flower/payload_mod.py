@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from logging import ERROR, INFO, WARNING
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.logger import log
@@ -19,9 +20,8 @@ from jopeq.flower.arrays import (
     frozen_names,
     sent_names,
     to_record,
-    update_between,
+    update_of,
     warn_unused,
-    whole_update,
 )
 from jopeq.flower.budget import Budget, budget_of
 from jopeq.flower.client import App, Mod, is_train, other_reply
@@ -30,6 +30,8 @@ from jopeq.flower.refusals import RefusedError
 from jopeq.ledger import Ledger, check_clip_is_public
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts
+from jopeq.sphere.round import Round
+from jopeq.sphere.sphere import Sphere
 from jopeq.wire.entries import Entries
 
 RECORD = "jopeq"
@@ -51,9 +53,12 @@ def check_scheme(scheme: Any) -> Scheme:
     return scheme
 
 
-def offer(scheme: Scheme) -> ConfigRecord:
-    """The server's settings of one round."""
-    return ConfigRecord({"protocol": PROTOCOL, "scheme": scheme.spec})
+def offer(scheme: Scheme, terms: Round | None = None, number: int = 0) -> ConfigRecord:
+    """The server's settings of one round; for a ``Sphere`` its terms and the client's number."""
+    record = ConfigRecord({"protocol": PROTOCOL, "scheme": scheme.spec})
+    if terms is not None:
+        record["terms"], record["number"] = terms.terms, number
+    return record
 
 
 class PayloadMod(Mod):
@@ -142,9 +147,9 @@ class PayloadMod(Mod):
         task = self._prepare(app, offered)
         if budget is not None:
             app.code = "budget"
-            with budget.opened(app.context.state) as found:
-                found.ledger.charge(task.scheme, task.sizes)
-                found.keep()
+            with budget.opened(app.context.state) as ledger:
+                ledger.charge(task.scheme, task.sizes)
+                budget.keep(ledger, app.context.state)
         if self._scheme.is_private:
             return _private_reply(app, task, allowed)
         return _public_reply(app, task)
@@ -156,12 +161,19 @@ class PayloadMod(Mod):
         warn_unused(model, self._frozen)
         if scheme.per == "layers" and offered is not None and "clips" in offered:
             scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
-        task = _Coding(model, scheme, sent_names(model, self._frozen))
+        task = _Coding(model, scheme, sent_names(model, self._frozen), offered)
         if scheme.is_private:  # names, types and shapes tell whether it can be encoded
             Entries.of_state({name: model.floats[name] for name in task.names})
         entries = sum(task.sizes.values())
         if entries > getattr(scheme, "max_entries", entries):
             raise RefusedError("too-many-entries")
+        if task.round is not None:
+            task.round.check_client(cast(ConfigRecord, offered)["number"])
+        if task.round is not None and task.round.dimension != entries:
+            raise ValueError(
+                f"the server's round is for {task.round.dimension} entries and this client sends "
+                f"{entries}: give both ends the same frozen"
+            )
         return task
 
 
@@ -203,6 +215,14 @@ class _Coding:
     model: Model
     scheme: Scheme
     names: list[str]  # the arrays that may be sent
+    offered: ConfigRecord | None
+
+    @cached_property
+    def round(self) -> Round | None:
+        """Of a ``Sphere``: the terms that came with the message; reports are bare bytes."""
+        if self.offered is None or not isinstance(self.scheme, Sphere):
+            return None
+        return Round.from_terms(cast(bytes, self.offered.get("terms", b"")), scheme=self.scheme)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -210,9 +230,13 @@ class _Coding:
 
     def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
         """Put the payload into the reply."""
-        payload, counted = self.scheme.encode(update, counts=True)
+        if self.round is not None and self.offered is not None:
+            number = cast(int, self.offered.get("number"))
+            payload = self.round.report(update, client=number)
+        else:
+            payload, counted = self.scheme.encode(update, counts=True)
+            _describe(self.scheme, counted)
         content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
-        _describe(self.scheme, counted)
 
 
 def _describe(scheme: Scheme, counted: Counts) -> None:
@@ -233,7 +257,7 @@ def _private_reply(app: App, task: _Coding, allowed: Metrics) -> Message:
     content = app.metrics(returned, allowed)
     for found in (returned, RecordDict()):  # the second stands for an update of 0
         try:
-            task.encode(whole_update(task.model, found, task.names), content)
+            task.encode(update_of(task.model, found, task.names, is_private=True), content)
             return Message(content, reply_to=app.msg)
         except BaseException:
             log(ERROR, "PayloadMod: the update could not be encoded", exc_info=True)
@@ -251,9 +275,8 @@ def _public_reply(app: App, task: _Coding) -> Message:
     try:
         if RECORD in content:
             raise ValueError(f"the reply's record {RECORD!r} is reserved: rename it")
-        changes = update_between(task.model, reply.content)
-        sent = {name: value for name, value in changes.items() if name in task.names}
-        task.encode(sent, content)
+        update = update_of(task.model, reply.content, task.names, is_private=False)
+        task.encode(update, content)
     except (JoPEQError, ValueError, TypeError) as error:
         # the scheme has no ε, so the server may read why
         raise RefusedError("encoding", str(error)) from error

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
-from jopeq.flower.arrays import Model, Values, from_content, move, widen
+from jopeq.flower.arrays import (
+    Model,
+    Values,
+    from_content,
+    frozen_names,
+    move,
+    own_content,
+    sent_names,
+    widen,
+)
 from jopeq.flower.payload_mod import RECORD, check_scheme, offer
 from jopeq.flower.screening import (
     averages,
@@ -30,9 +39,12 @@ from jopeq.flower.screening import (
 from jopeq.flower.server import RoundReport
 from jopeq.flower.wrapper import Wrapper, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
+from jopeq.random.streams import fresh_seed
 from jopeq.schemes.aggregate import weighted_sum
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
+from jopeq.sphere.round import Round
+from jopeq.sphere.sphere import Sphere
 
 _CLIENTS = 8  # whose updates move the clips of tensors
 
@@ -50,12 +62,17 @@ class PayloadStrategy(Wrapper):
     weight, all weigh the same. A client whose budget is spent is not sampled again. ``reports``
     holds a ``RoundReport`` for each round; its numbers are also in the metrics of the round.
 
+    A ``Sphere`` goes with strategies that average. Its terms travel once with each train message,
+    and a reply is a report of one to three bytes; all clients weigh the same.
+
     Parameters
     ----------
     inner : Strategy
         Samples the clients and aggregates.
     scheme : Scheme
         From ``jopeq.scheme``: the clients' own, or they refuse.
+    frozen, model
+        As for ``PayloadMod``; with a ``Sphere`` the mods' must be the same.
     delta : float (default: 0.0)
         The δ at which ``jopeq-epsilon`` is stated.
     max_weight_ratio, max_norm_ratio : float (default: 10.0)
@@ -70,11 +87,15 @@ class PayloadStrategy(Wrapper):
         inner: Strategy,
         scheme: Scheme,
         *,
+        frozen: Iterable[str] = (),
+        model: Any = None,
         delta: float = 0.0,
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
     ) -> None:
         super().__init__(inner, check_scheme(scheme))
+        if isinstance(scheme, Sphere) and not averages(inner):
+            raise ValueError("inner must average: reports of a Sphere tell the mean alone")
         ratios = {"max_weight_ratio": max_weight_ratio, "max_norm_ratio": max_norm_ratio}
         for name, ratio in ratios.items():
             if not (isinstance(ratio, int | float) and ratio >= 1):
@@ -87,10 +108,12 @@ class PayloadStrategy(Wrapper):
         self._spent: dict[int, Composition] = {}
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
+        self._frozen = frozen_names(frozen, model)
+        self._round: Round | None = None  # of a Sphere
 
     def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
-        return list(model.floats)
+        return sent_names(model, self._frozen)
 
     # Training
 
@@ -109,7 +132,12 @@ class PayloadStrategy(Wrapper):
             if id(content) not in shared:
                 shared[id(content)] = Model(content)
             model = self._models[message.metadata.dst_node_id] = shared[id(content)]
-            content[RECORD] = record = offer(scheme)
+        self._begin_round([*shared.values()])
+        for place, message in enumerate(messages):
+            model = self._models[message.metadata.dst_node_id]
+            if self._round is not None:  # each has a number of its own
+                message.content = own_content(message)
+            message.content[RECORD] = record = offer(scheme, self._round, place)
             if scheme.per == "layers":
                 scales = scheme.codec.scaling.public(tuple(model.floats))
                 record["clips"] = [scale.unit for scale in scales]
@@ -117,6 +145,17 @@ class PayloadStrategy(Wrapper):
         self.prepare(entries, arrays)
         self.reports.append(RoundReport(number, scheme.spec))
         return self.count_bytes(messages)
+
+    def _begin_round(self, models: list[Model]) -> None:
+        """The terms of a ``Sphere``'s round, of the one model that all clients get."""
+        if not isinstance(self._scheme, Sphere) or not models:
+            return
+        if len(models) > 1:
+            raise ValueError("inner must send all clients one model: a Sphere has one round")
+        (model,) = models
+        dimension = sum(model.floats[name].size for name in self.list_sent(model))
+        seed, people = fresh_seed(), len(self._models)
+        self._round = self._scheme.round(dimension=dimension, seed=seed, people=people)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -169,13 +208,27 @@ class PayloadStrategy(Wrapper):
                     raise PayloadError("no train message was sent to this node in this round")
                 model = self._models[node]
                 others = _others(reply.content, model)
-                opened = open_update(self._scheme, payload, model)
+                opened = self._open(payload, node)
             except PayloadError as error:
                 self._reject(node, str(error))
                 continue
-            self._count(node, len(payload), opened)
+            sizes = {name: model.floats[name].size for name in self.list_sent(model)}
+            if isinstance(opened, Opened):
+                sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
+            self._count(node, len(payload), sizes)
             result.append(_Opened(reply, opened, model, others))
         return result
+
+    def _open(self, payload: bytes, node: int) -> Opened | bytes:
+        """A payload, or a report, as far as its form tells that it is one of the round."""
+        if self._round is None:
+            return open_update(self._scheme, payload, self._models[node])
+        self._round.open_report(payload, self._number(node), None)
+        return payload
+
+    def _number(self, node: int) -> int:
+        """A client's number in the round of a ``Sphere``."""
+        return list(self._models).index(node)
 
     def _accept(self, opened: list[_Opened]) -> list[_Opened]:
         rejected = self._rounds.report.rejected
@@ -189,6 +242,8 @@ class PayloadStrategy(Wrapper):
         """
         if not averages(self.inner) or len({id(one.model) for one in opened}) != 1:
             return None
+        if self._round is not None:
+            return self._add_reports(self._round, opened)
         mean = self._mean(opened)
         good = [index for index in range(len(opened)) if index not in mean.failed]
         far = too_far([mean.norms[index] for index in good], self._max_norm_ratio)
@@ -205,10 +260,20 @@ class PayloadStrategy(Wrapper):
             floats = move_floats(opened[0].model, mean.update)
         except PayloadError:  # some client's entries are too large for the model: find out whose
             return None
-        arrays = {name: Array(value) for name, value in floats.items()}
+        return _with_mean(opened, floats)
+
+    def _add_reports(self, terms: Round, opened: list[_Opened]) -> list[_Opened]:
+        """The mean of the reports of a ``Sphere``, each of which counts once."""
+        if not opened:
+            return []
+        total, model, end = terms.aggregator(), opened[0].model, 0
         for one in opened:
-            one.reply.content = one.with_arrays(arrays)
-        return opened
+            total.add(one.opened, client=self._number(one.node))
+        mean, update = total.mean(), {}
+        for name in self.list_sent(model):
+            start, end = end, end + model.floats[name].size
+            update[name] = mean[start:end].reshape(model.floats[name].shape)
+        return _with_mean(opened, move_floats(model, update))
 
     def _mean(self, opened: list[_Opened]) -> Mean:
         replies = [one.reply for one in opened]
@@ -239,10 +304,9 @@ class PayloadStrategy(Wrapper):
         updates = [decode_update(one.opened, one.model) for one in some]
         self._scheme = LayerClips().update(self._scheme, updates)
 
-    def _count(self, node: int, size: int, opened: Opened) -> None:
+    def _count(self, node: int, size: int, sizes: Mapping[str, int]) -> None:
         """Count bytes and ε of a well-formed payload, whether or not the round can use it."""
         report = self._rounds.report
-        sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
         entries = sum(sizes.values())
         cost = self._scheme.cost(sizes)
         self._spent[node] = spent = self._spent.get(node, Composition()) + cost.mechanisms
@@ -282,7 +346,7 @@ class _Opened(NamedTuple):
     """A reply whose payload is well formed."""
 
     reply: Message
-    opened: Opened
+    opened: Any  # a payload that is not decoded yet, or the bytes of a report
     model: Model
     others: dict[str, Any]  # its other records
 
@@ -293,6 +357,14 @@ class _Opened(NamedTuple):
     def with_arrays(self, arrays: Mapping[str, Array]) -> RecordDict:
         """The reply as ``inner`` reads it. An array that was not sent did not change."""
         return RecordDict({**self.model.records(arrays), **self.others})
+
+
+def _with_mean(opened: list[_Opened], floats: Mapping[str, Values]) -> list[_Opened]:
+    """Give every reply the mean model."""
+    arrays = {name: Array(value) for name, value in floats.items()}
+    for one in opened:
+        one.reply.content = one.with_arrays(arrays)
+    return opened
 
 
 # Every client's model, for strategies that do not average: decoded once

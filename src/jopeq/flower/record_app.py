@@ -11,16 +11,16 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
-from torch import Tensor, nn
+from torch import nn
 
 from jopeq.flower.client import agreed_task
-from jopeq.flower.sum_mod import SumMod, reply_total
+from jopeq.flower.sum_mod import SumMod, reply_sample
 from jopeq.flower.survey import Table, answer_surveys
 from jopeq.flower.tasks import LARGEST_LOSS
-from jopeq.random.streams import PrivateStream
 from jopeq.statistics import Survey
+from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.evaluation import check_largest_loss
-from jopeq.sums.record_sample import draw_sample
+from jopeq.sums.record_sample import Indices
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import Loss, check_model, clipped_sum, evaluated_sum
 from jopeq.torch.records import read_records
@@ -108,9 +108,11 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.spec:
             raise ValueError(f"this app samples for {scheme.spec}, the terms are of another scheme")
         module = _load(model(), msg.content)
-        inputs, targets, options = _draw(scheme, load(context), example, most_records, most_rows)
-        total = clipped_sum(module, loss, inputs, targets, scheme.clip, chunk=chunk, **options)
-        return reply_total(msg, total)
+
+        def total(inputs: Any, targets: Any, **options: Any) -> ClippedTotal:
+            return clipped_sum(module, loss, inputs, targets, scheme.clip, chunk=chunk, **options)
+
+        return _reply(msg, scheme, load(context), example, most_records, most_rows, total)
 
     @app.evaluate()
     def evaluate(msg: Message, context: Context) -> Message:
@@ -118,12 +120,12 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.evaluation.spec:
             raise ValueError("this app evaluates for the terms of its own scheme alone")
         module = _load(model(), msg.content).eval()
-        inputs, targets, options = _draw(
-            agreed.mechanism, load(context), example, most_records, most_rows
-        )
         most = _largest_loss(msg.content)
-        total = evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
-        return reply_total(msg, total)
+
+        def total(inputs: Any, targets: Any, **options: Any) -> ClippedTotal:
+            return evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
+
+        return _reply(msg, agreed.mechanism, load(context), example, most_records, most_rows, total)
 
     return app
 
@@ -141,14 +143,16 @@ def _largest_loss(content: RecordDict) -> float:
     return check_largest_loss(config[LARGEST_LOSS])
 
 
-def _draw(
+def _reply(
+    msg: Message,
     scheme: RecordSum,
     found: tuple[Any, ...],
     example: tuple[Any, Any],
     most_records: int | None,
     most_rows: int,
-) -> tuple[tuple[Tensor, ...], Tensor, dict[str, Any]]:
-    """Inputs and targets of a fresh sample, and whose they are of how many that there may be."""
+    total: Callable[..., ClippedTotal],
+) -> Message:
+    """The reply for a sample of the patients; ``total`` gets records and whose they are."""
     inputs, targets, *group = found
     records = read_records(inputs, targets, example, *group)
     places = records.of_patients(most_rows if group or most_rows != 1 else None)
@@ -160,13 +164,17 @@ def _draw(
         log(ERROR, told, len(places), most)
     elif not len(places):
         log(ERROR, "records: this hospital has none, and its share is noise alone")
-    padded = scheme.capacity(most_records)
-    chosen = places[draw_sample(len(places), scheme.sampling, padded, PrivateStream())]
-    indices = torch.from_numpy(chosen[chosen >= 0])
-    *taken, labels = (part[indices.to(part.device)] for part in records.parts)
-    options = {
-        "group": np.nonzero(chosen >= 0)[0] if group else None,
-        "most_rows": most_rows if group else None,
-        "padded": padded,
-    }
-    return tuple(taken), labels, options
+
+    def total_of(drawn: Indices) -> ClippedTotal:
+        chosen = places[drawn]
+        indices = torch.from_numpy(chosen[chosen >= 0])
+        *taken, labels = (part[indices.to(part.device)] for part in records.parts)
+        return total(
+            tuple(taken),
+            labels,
+            group=np.nonzero(chosen >= 0)[0] if group else None,
+            most_rows=most_rows if group else None,
+            padded=scheme.capacity(most_records),
+        )
+
+    return reply_sample(msg, len(places), total_of, most_records=most_records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from logging import ERROR, INFO, WARNING
 from pathlib import Path
@@ -15,8 +16,8 @@ from flwr.common.logger import log
 from jopeq.circle import CircleClient, CircleTerms, Due, fingerprint, joins
 from jopeq.errors import BudgetSpentError, ProtocolError
 from jopeq.files import alone, atomic, check_own_file, own_folder
-from jopeq.flower.arrays import Model, frozen_names, sent_names, warn_unused, whole_update
-from jopeq.flower.budget import Budget, OpenLedger, budget_of
+from jopeq.flower.arrays import Model, frozen_names, sent_names, update_of, warn_unused
+from jopeq.flower.budget import Budget, budget_of
 from jopeq.flower.client import App, Mod, Work, hand_over, other_reply
 from jopeq.flower.node import LIMITS, check_columns, read_keys, refuse_budget
 from jopeq.flower.refusals import RefusedError
@@ -29,12 +30,14 @@ from jopeq.flower.tasks import (
     digest_content,
     survey_task,
 )
-from jopeq.random.streams import fresh_seed
+from jopeq.ledger import Ledger
+from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.statistics import Survey
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.evaluation import EVALUATED
 from jopeq.sums.record_plan import epsilon_left
+from jopeq.sums.record_sample import Indices, draw_sample
 from jopeq.sums.record_sum import RecordSum
 
 _AHEAD = 8  # rounds accounted for at once: the accountant takes a second to import
@@ -43,9 +46,33 @@ _AHEAD = 8  # rounds accounted for at once: the accountant takes a second to imp
 def reply_total(msg: Message, total: ClippedTotal) -> Message:
     """An app's reply to a train or evaluate message: the total for ``SumMod``, in this process.
 
+    For schemes with every record in every sample (``sampling=1``); see ``reply_sample`` for others.
     The reply itself is empty. Without the mod nothing of the total leaves the node.
     """
     return hand_over(msg, total)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    count: int
+    total_of: Callable[[Indices], ClippedTotal]
+    most_records: int | None
+
+
+def reply_sample(
+    msg: Message,
+    count: int,
+    total_of: Callable[[Indices], ClippedTotal],
+    *,
+    most_records: int | None = None,
+) -> Message:
+    """An app's reply to a train or evaluate message, for a sample that ``SumMod`` draws.
+
+    ``total_of(drawn)`` makes the exact total of the drawn ones of ``count`` records or patients;
+    ``most_records`` is the public bound on them. The ledger is charged for a sample, so with
+    ``sampling`` below 1 the mod takes no total of a sample that it has not drawn.
+    """
+    return hand_over(msg, _Sampled(count, total_of, most_records))
 
 
 def reply_table(msg: Message, table: Any) -> Message:
@@ -62,7 +89,8 @@ class SumMod(Mod):
 
     With a ``ClientSum`` the app trains as in any Flower app, and the update, trained minus
     received, becomes the share. With a ``RecordSum`` the app answers a message that trains or
-    evaluates with ``reply_total(msg, total)``; it answers a survey, which is a query message, with
+    evaluates with ``reply_sample`` or, where all records are in every sample, with
+    ``reply_total(msg, total)``; it answers a survey, which is a query message, with
     ``reply_table(msg, table)``.
 
     Everything that may be refused is refused, and the share is in the ledger's file, before the app
@@ -132,8 +160,9 @@ class SumMod(Mod):
             total_of = task.prepare(app.msg.content)
         content = None if is_free else digest_content(app.msg.content, offer.kind)
         app.code = "budget"
-        with _budget(app, node, task).opened(app.context.state) as found:
-            app.code, account = "protocol", _Account(found, task)
+        budget = _budget(app, node, task)
+        with budget.opened(app.context.state) as ledger:
+            app.code, account = "protocol", _Account(task, budget, ledger, app.context.state)
             client = account.member(terms, keys)
             if is_free:
                 account.check()
@@ -161,7 +190,7 @@ class SumMod(Mod):
             run=run,
             kind=offer.kind,
             needs=() if own is not None else ("max-epsilon", "max-delta"),
-            prepare=partial(self._prepare, offer.kind, dimension),
+            prepare=partial(self._prepare, offer.kind, scheme, dimension),
         )
         if (task.spec, dimension, run) != (offer.spec, offer.dimension, offer.run):
             raise ProtocolError(
@@ -202,19 +231,34 @@ class SumMod(Mod):
         if "columns" in node:
             check_columns(node["columns"], task.asked)
 
-    def _prepare(self, kind: str, dimension: int, content: RecordDict) -> Callable[[Any], Any]:
+    def _prepare(
+        self, kind: str, scheme: Sum, dimension: int, content: RecordDict
+    ) -> Callable[[Any], Any]:
         """Refuse a model that cannot be used; what makes the total of what the app found."""
         if self._check is not None:
             self._check(content, kind == MessageType.EVALUATE)
-        if not isinstance(self._scheme, ClientSum):
-            return lambda total: total
-        own, before = self._scheme, Model(content)
+        if not isinstance(scheme, ClientSum):
+            return partial(_total_of, scheme)
+        before = Model(content)
         warn_unused(before, self._frozen)
         names = sent_names(before, self._frozen)
         count = sum(before.floats[name].size for name in names)
         if count != dimension:
             raise ValueError(f"the model has {count} entries to send, and the terms {dimension}")
-        return lambda returned: own.total(whole_update(before, returned, names))
+        return lambda returned: scheme.total(update_of(before, returned, names, is_private=True))
+
+
+def _total_of(scheme: RecordSum, found: Any) -> Any:
+    """The total that an app handed over, or that of a sample drawn for it."""
+    if isinstance(found, _Sampled):
+        most = scheme.capacity(found.most_records)
+        return found.total_of(draw_sample(found.count, scheme.sampling, most, PrivateStream()))
+    if scheme.sampling < 1.0:
+        raise ValueError(
+            f"sampling={scheme.sampling:g} and the mod has drawn no sample for the app's total: "
+            "answer with reply_sample(msg, count, total_of)"
+        )
+    return found
 
 
 def _read_keys(node: Mapping[str, Any], terms: CircleTerms, offer: Offer) -> dict[str, Any]:
@@ -256,6 +300,7 @@ def _budget(app: App, node: Mapping[str, Any], task: Task) -> Budget:
     return given if found is None else found
 
 
+@dataclass
 class _Account:
     """A client's open ledger as its circles use it.
 
@@ -263,36 +308,40 @@ class _Account:
     ledger counts rounds, and nothing in it depends on a record.
     """
 
-    def __init__(self, found: OpenLedger, task: Task) -> None:
-        self._found, self._task = found, task
-        self.covers: int | None = None
+    task: Task
+    budget: Budget
+    ledger: Ledger
+    state: RecordDict
+    covers: int | None = None
 
     def check(self) -> None:
         """Refuse to take part where the next share could not be paid, before others pay theirs."""
-        task = self._task
-        task.mechanism.plan(task.dimension)  # which may fail
-        self.covers = self._found.ledger.covers(task.scheme, task.dimension, run=task.label)
+        self.task.mechanism.plan(self.task.dimension)  # which may fail
+        self._look()
         if not self.covers:
             raise BudgetSpentError("the ledger pays for no more round of this run")
 
+    def _look(self) -> None:
+        task = self.task
+        self.covers = self.ledger.covers(task.scheme, task.dimension, run=task.label)
+
     def member(self, terms: CircleTerms, keys: Mapping[str, Any]) -> CircleClient:
         """The client as a member of the circle."""
-        file = self._found.file
-        home = file.with_name(f"{file.name}.circle")
+        home = self.budget.file.with_name(f"{self.budget.file.name}.circle")
         return CircleClient(
             terms,
             home,
             charge=self._charge,
-            count=partial(getattr, self._found.ledger, "rounds"),
+            count=partial(getattr, self.ledger, "rounds"),
             **(keys or {"identity": _passing_identity(own_folder(home))}),
         )
 
     def _charge(self, attempt: Any) -> dict[str, Any]:
-        task, ledger = self._task, self._found.ledger
+        task, ledger = self.task, self.ledger
         ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
         ledger.charge(task.scheme, task.dimension, run=task.label, ahead=ahead)
-        self._found.keep()
-        self.covers = ledger.covers(task.scheme, task.dimension, run=task.label)
+        self.budget.keep(ledger, self.state)
+        self._look()
         spent = ledger.spent.epsilon
         told = "SumMod: round %d, attempt %d: ε = %.4g of %g is spent, the ledger covers %d more"
         log(INFO, told, attempt.round, attempt.attempt, spent, ledger.budget, self.covers)
@@ -319,7 +368,7 @@ def _finish(due: Due, app: App, task: Task, total_of: Callable[[Any], Any] | Non
             raise TypeError("the message has no content to work on")
         total = total_of(returned if work.found is None else work.found)
         if not isinstance(total, ClippedTotal):
-            raise TypeError("the app must answer with reply_total or reply_table")
+            raise TypeError("the app must answer with reply_sample, reply_total or reply_table")
         if (total.dimension, total.clip) != (task.dimension, task.scheme.clip):
             raise ValueError(
                 f"the app's total has {total.dimension} entries clipped to {total.clip:g}, the "

@@ -144,7 +144,7 @@ def _reduced_geometry(generator: tuple[tuple[float, ...], ...]) -> Geometry:
     pairs = itertools.combinations_with_replacement(range(len(unit)), 2)
     halves = tuple(tuple((0.5 * np.maximum(unit[i], unit[j])).tolist()) for i, j in pairs)
     sizes = cell.covering_radius, cell.shortest, cell.covariance
-    return Geometry(unit, cell.basis, lambda x: cell.nearest(x.T).T, *sizes, halves)
+    return Geometry(unit, cell.basis, cell.nearest, *sizes, halves)
 
 
 _D4_BASIS = [[1, 1, 0, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]]

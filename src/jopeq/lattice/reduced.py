@@ -83,13 +83,13 @@ class Reduced:
         return np.asarray(self.basis @ vectors.T / np.square(vectors).sum(axis=1))
 
     def nearest(self, coordinates: Array) -> Array:
-        """Coordinates of the nearest lattice point of each row of coordinates."""
-        corner = np.floor(coordinates + 0.5)
-        rest = coordinates - corner
+        """Coordinates of the nearest lattice point of each column of coordinates."""
+        corner = np.floor(coordinates.T + 0.5)
+        rest = coordinates.T - corner
         rows = max(1, _BLOCK // len(self.relevant))
         for first in range(0, len(rest), rows):
             self._slice(rest[first : first + rows], corner[first : first + rows])
-        return corner
+        return corner.T
 
     def _slice(self, rest: Array, corner: Array) -> None:
         """Move ``rest`` into the cell, and ``corner`` with it; both in place."""
@@ -135,7 +135,7 @@ class Reduced:
         if size > _MOST_VERTICES:
             step = 0.5 ** (np.arange(1, size + 1) / (size + 1.0))
             points = np.arange(0.5, _DRAWS)[:, None] * step % 1.0
-            cell = (points - self.nearest(points)) @ self.basis
+            cell = (points - self.nearest(points.T).T) @ self.basis
             return np.asarray(cell.T @ cell / _DRAWS)
         from scipy.spatial import ConvexHull
 

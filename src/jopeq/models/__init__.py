@@ -6,6 +6,7 @@ shows what came out. Imports ``statistics`` and below.
 """
 
 from jopeq.models.columns import Bins, Category, Features, Number, parse_column
+from jopeq.models.evaluate import evaluate
 from jopeq.models.fit import Coefficient, Fit
 from jopeq.models.method import State
 from jopeq.models.model import Hazard, Linear, Logistic, Model, Poisson, Softmax, model_from_spec
@@ -26,6 +27,7 @@ __all__ = [
     "Poisson",
     "Softmax",
     "State",
+    "evaluate",
     "model_from_spec",
     "parse_column",
 ]

@@ -131,21 +131,22 @@ class Fit(Mapping[str, Coefficient]):
 
     # Predictions
 
-    def _means(self, values: Mapping[tuple[str, str], Any]) -> Array:
+    def means(self, values: Mapping[tuple[str, str], Any]) -> Array:
+        """What is predicted from columns that were read; NaN where a record lacks a value."""
         rows, is_good = self.model.design.rows(values)
-        rows = centre_rows(rows, self.centre)
-        rows[~is_good] = np.nan
-        return self.model.means(rows @ self.weights)
+        found = self.model.means(centre_rows(rows, self.centre) @ self.weights)
+        found[~is_good] = np.nan
+        return found
 
     def predict_proba(self, table: Any) -> Array:
         """(records, classes); NaN where a record lacks a value."""
         if self.classes_ is None:
             raise ValueError("predict_proba is of classifiers: take predict")
-        return self._means(read_table(table, self.model.design.keys))
+        return self.means(read_table(table, self.model.design.keys))
 
     def predict(self, table: Any) -> Any:
         """The likeliest class of every record, or its expected outcome in a unit of exposure."""
-        means = self._means(read_table(table, self.model.design.keys))
+        means = self.means(read_table(table, self.model.design.keys))
         return means if self.classes_ is None else self.classes_[means.argmax(axis=1)]
 
     def score(self, table: Any) -> float:
@@ -154,7 +155,7 @@ class Fit(Mapping[str, Coefficient]):
         Records that lack a value are left out.
         """
         values = read_table(table, self.model.keys)
-        (targets, is_known), means = self.model.targets(values), self._means(values)
+        (targets, is_known), means = self.model.targets(values), self.means(values)
         is_known &= np.isfinite(means.reshape(len(means), -1)).all(axis=1)
         means, targets = means[is_known], targets[is_known]
         if self.classes_ is not None:
@@ -319,6 +320,7 @@ def _draw_forest(panel: Any, told: list[Coefficient], ratio: str) -> None:
     panel.axvline(show(0.0), color=ERROR, linewidth=0.5, linestyle=":")
     panel.set(yticks=range(len(told)), yticklabels=[one.name for one in told])
     panel.set(xlabel=ratio or "coefficient", xscale="log" if ratio else "linear")
+    panel.tick_params(axis="x", which="minor", labelsize="xx-small")
     panel.set_ylim(-0.6, len(told) - 0.4)
     for write in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
         write("{x:.3g}")

@@ -139,13 +139,13 @@ class Hazards(Newton):
         return np.concatenate((self.length * np.log(rates), slopes))
 
     def estimate(self, state: State) -> Estimate:
-        """The mean of the periods' constants, and slopes; ``figures`` have the hazards."""
+        """The mean of the periods' constants, and slopes; hazards of the constant are figures."""
         found, periods = super().estimate(state), self.periods
         mix = np.zeros((1 + self.slopes, self.size))
         mix[0, :periods], mix[1:, periods:] = 1.0 / periods, np.eye(self.slopes)
         why = next((one for one in found.hidden[:periods] if one), "")
-        levels = self.report[0, 1:] @ found.weights[periods:, 0]  # of the first of all levels
-        hazards = np.exp(found.weights[:periods, 0] / self.length + levels)
+        others = self.report[0, 1:] @ found.weights[periods:, 0]  # of the first levels
+        hazards = np.exp(found.weights[:periods, 0] * self.report[0, 0] + others)
         hazards /= self.cuts[-1] - self.cuts[0]
         spans = zip(self.cuts[:-1], self.cuts[1:], hazards.tolist(), strict=True)
         rates = {f"hazard {low:g}–{high:g}": one for low, high, one in spans}

@@ -93,10 +93,10 @@ class ChaChaStream:
 
     def cipher(self, lane: int, block: int) -> Any:
         """OpenSSL's cipher before that block of the lane; None where it is not installed."""
-        openssl = _openssl()
-        if openssl is None:
+        found = openssl()
+        if found is None:
             return None
-        cipher, chacha = openssl
+        cipher, chacha = found
         return cipher(chacha(self._key, _COUNTED(block, lane)), None).encryptor()
 
     @property
@@ -185,7 +185,7 @@ def private_stream(noise: PrivateStream | None) -> PrivateStream:
 
 
 @lru_cache(maxsize=1)
-def _openssl() -> tuple[Any, Any] | None:
+def openssl() -> tuple[Any, Any] | None:
     """(Cipher, ChaCha20), looked up once; None where they are not installed."""
     try:
         from cryptography.hazmat.primitives.ciphers import Cipher

@@ -153,18 +153,14 @@ class Round:
         Give every client of a round a number of its own: the number chooses its codebook, and the
         server counts each number once. With ``secret`` (32 bytes that only this client and the
         server know) the report has a tag, so that nobody else can report in its name. A client that
-        reports more than once keeps a ledger: ``jopeq.Ledger.report`` charges it first.
+        reports more than once keeps a ledger, which ``jopeq.Ledger.charge`` charges first.
         """
-        number = self.check_sender(client, secret)
+        if secret is not None:
+            _check_secret(secret)
+        number = self.check_client(client)
         (index,) = self.indices([update], clients=[number], noise=noise)
         body = codebook.to_bytes(int(index), self.plan)
         return body if secret is None else body + self._tag(body, number, secret)
-
-    def check_sender(self, client: int, secret: bytes | None = None) -> int:
-        """The client's number; ``ValueError`` for an impossible number or secret."""
-        if secret is not None:
-            _check_secret(secret)
-        return self._check_client(client)
 
     def reports(
         self,
@@ -238,11 +234,12 @@ class Round:
             scales = kernels.measure(entries, self.scheme.codec.scaling, 1, limits)
             yield from codebook.scale_entries(entries, scales).reshape(-1, self.dimension)
 
-    def _check_client(self, client: Any) -> int:
+    def check_client(self, client: Any) -> int:
+        """Return the client's number; ``ValueError`` where the round has no such client."""
         return check_count("client", client, 0, self.people - 1)
 
     def _check_clients(self, clients: Any) -> NDArray[np.int64]:
-        numbers = np.array([self._check_client(client) for client in clients], dtype=np.int64)
+        numbers = np.array([self.check_client(client) for client in clients], dtype=np.int64)
         different, counts = np.unique(numbers, return_counts=True)
         if len(different) < len(numbers):
             raise ValueError(

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.privacy.guarantee import digits_up
 from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.parts import Array, running_code
 from jopeq.statistics.pictures import COLORS, stack_panels
@@ -31,6 +32,8 @@ _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their number
 _SHOWN = 10  # points of a calibration curve
 
 Integers = NDArray[np.int64]
+_Figures = dict[str, Interval]
+_Curves = dict[str, Array]
 
 
 def _halves(code: Array) -> list[Array]:
@@ -169,39 +172,32 @@ class Scoring:
 
     def read(self, mean: Any, scheme: RecordSum, clients: int | None = None) -> Evaluation:
         """What the decoded mean row of ``scheme`` says, of all records and of each group."""
-        error = scheme.expected_batch * math.sqrt(
-            scheme.plan(self.dimension, clients).error / self.dimension
+        plan, batch = scheme.plan(self.dimension, clients), scheme.expected_batch
+        error = batch * math.sqrt(plan.error / self.dimension)
+        totals = batch * np.asarray(mean, dtype=np.float64).reshape(-1, len(self._codes[0]))
+        spent: Any = {"epsilon": plan.epsilon, "delta": scheme.delta}
+        each = zip(self.levels, totals, strict=False)
+        return Evaluation(
+            *self._evaluate(totals.sum(axis=0), error * math.sqrt(len(totals))),
+            {level: Evaluation(*self._evaluate(one, error), **spent) for level, one in each},
+            **spent,
         )
-        coded = np.asarray(mean, dtype=np.float64).reshape(-1, len(self._codes[0]))
-        totals = coded * scheme.expected_batch
-        found = self._evaluate(totals.sum(axis=0), error * math.sqrt(len(totals)))
-        alone = {
-            level: self._evaluate(total, error)
-            for level, total in zip(self.levels, totals, strict=False)
-        }
-        return Evaluation(**vars(found) | {"groups": alone})
 
-    def _evaluate(self, coded: Array, error: float) -> Evaluation:
-        decode = self._codes[1]
-        counts = _Counts(decode @ coded, error * decode)
-        x, nodes = counts.x, self.nodes
-        everybody, zeros = np.ones(len(x)), np.zeros(len(nodes))
-        there, spread = float(x.sum()), Z * float(np.linalg.norm(everybody @ counts.noise))
+    def _evaluate(self, coded: Array, error: float) -> tuple[Interval, _Figures, _Curves]:
+        counts = _Counts(self._codes[1] @ coded, error * self._codes[1])
+        found: _Figures = {}
+        curves: _Curves = {}
+        everybody, nodes = np.ones(len(coded)), self.nodes
+        there, spread = float(counts.x.sum()), Z * float(np.linalg.norm(counts.noise.sum(axis=0)))
         records = Interval(there, there - spread, there + spread)  # of the noise alone
-        found: dict[str, Interval] = {}
-        curves: dict[str, Array] = {}
         if not counts.is_clear(everybody):
-            return Evaluation(self, records, found, curves, {})
+            return records, found, curves
         if self.kind == "score":
-            found["score"] = counts.ratio(nodes, everybody)
-            return Evaluation(self, records, found, curves, {})
-        ones, others = np.append(zeros + 1.0, zeros), np.append(zeros, zeros + 1.0)
-        above = np.tile(nodes > self.threshold, 2).astype(float)
-        pair = np.tile(nodes, 2)
-        if self.kind == "classes":
-            found["accuracy"] = counts.ratio(ones, everybody)
-        else:
-            found["accuracy"] = counts.ratio(ones * above + others * (1 - above), everybody)
+            return records, {"score": counts.ratio(nodes, everybody)}, curves
+        ones, pair = np.repeat((1.0, 0.0), _NODES), np.tile(nodes, 2)
+        others, above = 1.0 - ones, (pair > self.threshold).astype(float)
+        right = ones if self.kind == "classes" else ones * above + others * (1.0 - above)
+        found["accuracy"] = counts.ratio(right, everybody)
         squares = ((ones - pair) ** 2).reshape(2, -1).T
         squares += (squares - self._coarser @ squares) / 3.0
         found["Brier score"] = counts.ratio(squares.T.ravel(), everybody)
@@ -209,11 +205,11 @@ class Scoring:
             if self.kind == "outcomes":
                 found["AUC"] = counts.auc(self._coarser)
                 found["sensitivity"] = counts.ratio(ones * above, ones)
-                found["specificity"] = counts.ratio(others * (1 - above), others)
+                found["specificity"] = counts.ratio(others * (1.0 - above), others)
                 curves["roc"] = counts.roc()
             found |= counts.slope(np.clip(nodes, nodes[1], nodes[-2]))
         curves["calibration"] = counts.calibration(nodes)
-        return Evaluation(self, records, found, curves, {})
+        return records, found, curves
 
 
 class _Counts:
@@ -303,14 +299,17 @@ class Evaluation:
     ``figures`` are by name, as far as there are enough records: "accuracy", "Brier score", "AUC",
     "sensitivity", "specificity", "calibration slope", "calibration intercept", or "score".
     ``curves`` has "roc" (false and true positive rates) and "calibration" (mean scores, outcomes,
-    lower and upper bounds). ``groups`` has an evaluation for each level.
+    lower and upper bounds). ``groups`` has an evaluation for each level. All sums of the scheme
+    together cost every record ``epsilon`` at ``delta``.
     """
 
-    scoring: Scoring
     records: Interval
     figures: Mapping[str, Interval]
     curves: Mapping[str, Array]
     groups: Mapping[str, Evaluation] = field(default_factory=dict)
+    _: KW_ONLY
+    epsilon: float
+    delta: float
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, as JSON can hold it."""
@@ -319,6 +318,8 @@ class Evaluation:
             "figures": {name: one._asdict() for name, one in self.figures.items()},
             "curves": {name: one.tolist() for name, one in self.curves.items()},
             "groups": {level: one.as_dict() for level, one in self.groups.items()},
+            "epsilon": self.epsilon,
+            "delta": self.delta,
         }
 
     def __str__(self) -> str:
@@ -331,7 +332,8 @@ class Evaluation:
                 level = ""
             if not one.figures:
                 lines.append(f"{'':14} too few records")
-        return "\n".join(lines)
+        spent = f"ε = {digits_up(self.epsilon)} at δ = {self.delta:g} of every record."
+        return "\n".join([*lines, spent])
 
     def plot(self) -> Any:
         """A Matplotlib figure of the ROC curve and the calibration curve, also by group."""

@@ -79,7 +79,7 @@ class Survey:
         Whether it is public that the asked columns have no missing values. None are counted then,
         which spares the other answers the noise of that count. A value that is missing all the same
         counts as the middle of its bounds.
-    attempts : int, default 1
+    rounds : int, default 1
         How many shares a hospital makes at most: one for each time the sum is tried. ε covers all.
     """
 
@@ -94,7 +94,7 @@ class Survey:
     records: int = 1_000_000
     minimum: float | None = None
     complete: bool = False
-    attempts: int = 1
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         asked = tuple(self.questions)
@@ -110,7 +110,7 @@ class Survey:
             raise ValueError(f"minimum must be a number of records, got {least}")
         object.__setattr__(self, "minimum", least)
         object.__setattr__(self, "complete", as_annotated("complete", "bool", self.complete))
-        object.__setattr__(self, "attempts", as_annotated("attempts", "int", self.attempts))
+        object.__setattr__(self, "rounds", as_annotated("rounds", "int", self.rounds))
         _ = self.sum  # refuses impossible terms
 
     # The row of a record
@@ -181,7 +181,7 @@ class Survey:
             clip=1.0,
             records=self.records,
             sampling=1.0,
-            rounds=self.attempts,
+            rounds=self.rounds,
             clients=self.clients,
             threshold=self.threshold,
             colluding=self.colluding,

@@ -188,8 +188,10 @@ class Survival(Question):
         object.__setattr__(self, "event", str(self.event))
         object.__setattr__(self, "edges", check_edges(self.edges, _MOST_EDGES))
         by = Category(**self.by) if isinstance(self.by, Mapping) else self.by
-        if not (by is None or isinstance(by, Category)):
-            raise ValueError(f"by must be a Category('arm', ['A', 'B']) or None, got {by!r:.80}")
+        if by is not None:
+            if not (hasattr(by, "column") and hasattr(by, "levels")):
+                raise ValueError(f"by must be a Category('arm', ['A', 'B']), got {by!r:.80}")
+            by = Category(by.column, by.levels)  # also of a model's
         if len({self.column, self.event, by and by.column}) < 3:
             raise ValueError(
                 f"time, event and by must be different columns, got {self.column!r}, "

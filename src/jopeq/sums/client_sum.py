@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq import kernels
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream
 from jopeq.sums.clipped_total import ClippedTotal
@@ -207,10 +208,12 @@ class ClientSum:
         entries = Entries.of_state(update) if one else Entries.of_update(update)
         dimension = check_dimension(entries.count)
         with np.errstate(all="ignore"):  # an error would tell about the entries
-            entries.screen(Limits(LARGEST, self.clip))
-            row = np.concatenate([piece for _, piece in entries.read(0, dimension)])
+            kernels.measure(entries, None, 1, Limits(LARGEST, self.clip))  # replaces invalid ones
             if entries.invalid:
                 _LOG.warning("%d entries were NaN or too large, and were replaced", entries.invalid)
+            found = entries.row(0, dimension)  # where they lie in one
+            pieces = [piece for _, piece in entries.read(0, dimension)] if found is None else []
+            row = np.concatenate(pieces) if found is None else found[1]
             return ClippedTotal(dimension, self.clip).add(row[None])
 
     def decode(

@@ -185,42 +185,67 @@ def evaluated_sum(
     array([ 3.  ,  0.  , -0.92])
     """
     check_largest_loss(largest_loss)
-    total = ClippedTotal(EVALUATED, 1.0)
-    _check_layers(model)
     records = read_records(inputs, targets, example, group)
     kind = loss.func if isinstance(loss, partial) else loss
     has_logits = kind is _LOGIT_LOSS or isinstance(kind, nn.BCEWithLogitsLoss)
     if score is None and records.blank[-1].is_floating_point() and not has_logits:
         raise ValueError("score must be given: targets that are no classes have no right answers")
     scored = score or (_right_signs if has_logits else _right_answers)
-    records = replace(records, parts=tuple(map(_widen, records.parts)),
-                      blank=tuple(map(_widen, records.blank)))  # fmt: skip
-    weights_of = {name: _widen(one.detach()) for name, one in model.named_parameters()}
+
+    def row(outputs: Tensor, targets: Tensor) -> Tensor:
+        found = loss(outputs, targets).double().reshape(())
+        right = scored(outputs, targets).double().mean().clamp(0.0, 1.0)
+        lost = found.clamp(0.0, largest_loss) / largest_loss
+        parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
+        return parts / math.sqrt(EVALUATED) + 0.0 * found  # NaN and infinite losses show
+
+    options = {"chunk": chunk, "padded": padded, "most_rows": most_rows}
+    rows, weights, seats = _judge_all(model, row, records, EVALUATED, **options)
+    patients = np.arange(len(seats)) // (most_rows or 1)
+    return ClippedTotal(EVALUATED, 1.0).add(rows * weights[:, None], patients)
+
+
+def _judge_all(
+    model: nn.Module,
+    judge: Loss,
+    records: Records,
+    entries: int,
+    *,
+    chunk: int | None,
+    padded: int | None,
+    most_rows: int | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """What ``judge`` says of each slot's outputs and targets; its share of a patient; its record.
+
+    The model is run with float64 numbers.
+    """
+    _check_layers(model)
+    records = replace(
+        records,
+        parts=tuple(map(_widen, records.parts)),
+        blank=tuple(map(_widen, records.blank)),
+    )
+    parameters = {name: _widen(one.detach()) for name, one in model.named_parameters()}
 
     def make(module: nn.Module) -> Compute:
-        state = weights_of | {name: _widen(one) for name, one in module.named_buffers()}
+        state = parameters | {name: _widen(one) for name, one in module.named_buffers()}
 
-        def row(weight: Tensor, *record: Tensor) -> Tensor:
+        def judge_one(*record: Tensor) -> Tensor:
             *arguments, target = record
-            outputs = functional_call(module, state, tuple(one[None] for one in arguments))
-            found = loss(outputs, target[None]).double().reshape(())
-            right = scored(outputs, target[None]).double().mean().clamp(0.0, 1.0)
-            lost = found.clamp(0.0, largest_loss) / largest_loss
-            parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
-            return weight * parts + 0.0 * found  # NaN and infinite losses show
+            batch = tuple(one[None] for one in arguments)
+            return judge(functional_call(module, state, batch), target[None])
 
-        return lambda chunk: (vmap(row)(*chunk),)
+        return lambda chunk: (vmap(judge_one)(*chunk[1:]),)
 
-    size = _choose_chunk(chunk, EVALUATED, records.blank, (padded or 0) * (most_rows or 1))
+    size = _choose_chunk(chunk, entries, records.blank, (padded or 0) * (most_rows or 1))
     seats = _take_seats(records, most_rows, padded, size)
     patients = np.arange(len(seats)) // (most_rows or 1)
-    counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
-    weights = (seats >= 0) / (math.sqrt(EVALUATED) * np.maximum(counts, 1))
-    device = next((one.device for one in weights_of.values()), records.parts[0].device)
-    work = _Work(model, loss, make, records.blank, device)
+    weights = (seats >= 0) / np.maximum(np.bincount(patients, seats >= 0)[patients], 1)
+    device = next((one.device for one in parameters.values()), records.parts[0].device)
+    work = _Work(model, judge, make, records.blank, device, is_wide=True)
     with torch.no_grad():
         pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
-        return total.add(torch.cat([rows for (rows,) in pieces]), patients)
+        return torch.cat([found.cpu() for (found,) in pieces]).numpy(), weights, seats
 
 
 def scored_sum(
@@ -262,14 +287,10 @@ def scored_sum(
         raise ValueError(
             "score goes with Scoring(kind='score') and by with levels: give both or neither"
         )
-    _check_layers(model)
     records = read_records(inputs, targets, example, group)
     places = scoring.places(range(len(records.is_good)) if by is None else by)
     if len(places) != len(records.is_good):
         raise ValueError(f"by must be one level for each of {len(records.is_good)} records")
-    records = replace(records, parts=tuple(map(_widen, records.parts)),
-                      blank=tuple(map(_widen, records.blank)))  # fmt: skip
-    weights_of = {name: _widen(one.detach()) for name, one in model.named_parameters()}
 
     def judge(outputs: Tensor, targets: Tensor) -> Tensor:
         """(score, outcome) of one record."""
@@ -278,30 +299,14 @@ def scored_sum(
         rated = score(outputs, targets).double().mean().clamp(0.0, 1.0)
         return torch.stack((rated, torch.ones_like(rated)))
 
-    def make(module: nn.Module) -> Compute:
-        state = weights_of | {name: _widen(one) for name, one in module.named_buffers()}
-
-        def pair(*record: Tensor) -> Tensor:
-            *arguments, target = record
-            batch = tuple(one[None] for one in arguments)
-            return judge(functional_call(module, state, batch), target[None])
-
-        return lambda chunk: (vmap(pair)(*chunk[1:]),)
-
     total = ClippedTotal(scoring.dimension, 1.0)
-    size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * (most_rows or 1))
-    seats = _take_seats(records, most_rows, padded, size)
+    options = {"chunk": chunk, "padded": padded, "most_rows": most_rows}
+    found, weights, seats = _judge_all(model, judge, records, total.dimension, **options)
     patients = np.arange(len(seats)) // (most_rows or 1)
-    counts = np.bincount(patients, seats >= 0)[patients]  # of each patient's records
-    weights = (seats >= 0) / np.maximum(counts, 1)
-    device = next((one.device for one in weights_of.values()), records.parts[0].device)
-    work = _Work(model, judge, make, records.blank, device)
-    with torch.no_grad():
-        pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
-        scores, outcomes = torch.cat([pairs.cpu() for (pairs,) in pieces]).numpy().T
     seated, step = np.append(places, 0)[seats], _MOST * (most_rows or 1)
     for some in (slice(first, first + step) for first in range(0, len(seats), step)):
-        rows = scoring.rows(scores[some], outcomes[some], seated[some])
+        scores, outcomes = found[some].T
+        rows = scoring.rows(scores, outcomes, seated[some])
         total.add(rows * weights[some, None], patients[some])
     return total
 
@@ -575,6 +580,8 @@ class _Work:
     make: Callable[[nn.Module], Compute]
     blank: Rows
     device: torch.device
+    is_wide: bool = False
+    """Whether floats of records are float64 numbers, whatever the model's are."""
 
     def pieces(
         self, records: Records, weights: Tensor, seats: NDArray[np.int64], size: int, *,
@@ -660,9 +667,9 @@ class _Work:
         shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self.blank)
         try:
             *arguments, target = self._blank(1)[1:]
-            kinds = (one.dtype for one in self.model.parameters() if one.is_floating_point())
-            kind = next(kinds, torch.float32)
-            own = (one.to(kind) if one.is_floating_point() else one for one in arguments)
+            kinds = (one.dtype for one in self.model.parameters() if self.is_wide)
+            kind = next(kinds, torch.float64)
+            own = (one.to(kind) if one.dtype == torch.float64 else one for one in arguments)
             self.loss(_copy(self.model)(*own), target)
         except Exception as told:
             return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from operator import attrgetter
@@ -26,6 +26,7 @@ MAX_AXES = 32
 BFLOAT16 = np.dtype([("bits", "<u2")])  # the upper halves of float32, widened chunk by chunk
 LARGEST = float(np.finfo(np.float32).max)
 LANES = 512
+_ROWS = 16  # of lanes, added together
 _SIZE, _SHAPE = attrgetter("size"), attrgetter("shape")
 
 
@@ -35,10 +36,25 @@ def lane_sum(values: Array) -> float:
     >>> lane_sum(np.arange(1000.0))
     499500.0
     """
-    whole = len(values) // LANES * LANES
-    # along the slow axis NumPy adds row after row; along the other it would choose an order
-    lanes = np.add.reduce(values[:whole].reshape(-1, LANES), axis=0, initial=0.0)
-    lanes[: len(values) - whole] += values[whole:]
+    return _lane_sum(values, lambda block, out: np.copyto(out, block))
+
+
+def _lane_sum(values: NDArray[Any], fill: Callable[[NDArray[Any], Array], object]) -> float:
+    """``lane_sum`` of what ``fill`` makes of the values, a block at a time.
+
+    Blocks fit the cache, and no array is made: fresh memory costs more than the arithmetic.
+    """
+    room = np.zeros((1 + _ROWS, LANES))  # the sum so far, and what is added to it
+    for start in range(0, len(values), _ROWS * LANES):
+        block = values[start : start + _ROWS * LANES]
+        rows, rest = divmod(len(block), LANES)
+        fill(block, room[1:].reshape(-1)[: len(block)])
+        if rest:
+            rows += 1
+            room[rows, rest:] = 0.0
+        # along the slow axis NumPy adds row after row; along the other it would choose an order
+        room[0] = np.add.reduce(room[: 1 + rows], axis=0)
+    lanes = room[0]
     while len(lanes) > 1:
         half = len(lanes) // 2
         lanes = lanes[:half] + lanes[half:]
@@ -55,19 +71,23 @@ class Sums:
 
         Without energies, where nobody needs the sums, the list is empty.
         """
-        found = []
-        for chunk in entries.chunks(tensor):
-            energy = lane_sum(np.square(chunk))
-            # an energy of at most largest² shows that no entry is larger; else they are looked at
-            if not energy <= largest * largest and not (np.abs(chunk) <= largest).all():
-                return None
-            found.append(energy)
+        found = self.add_up(entries, tensor, 0.0)
+        # an energy of at most largest² shows that no entry is larger; else they are looked at
+        if not sum(found) <= largest * largest:
+            for chunk in entries.chunks(tensor):
+                if not (np.abs(chunk) <= largest).all():
+                    return None
         return found if with_energies else []
 
     def add_up(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
         """Σ entry of every chunk, or Σ (entry − mean)² given a mean."""
-        chunks = entries.chunks(tensor)
-        return [lane_sum(chunk if mean is None else np.square(chunk - mean)) for chunk in chunks]
+
+        def squares(block: NDArray[Any], out: Array) -> None:
+            np.subtract(block, mean or 0.0, out=out, dtype=np.float64)
+            np.square(out, out=out)
+
+        chunks = entries.pieces(tensor)
+        return [lane_sum(chunk) if mean is None else _lane_sum(chunk, squares) for chunk in chunks]
 
 
 PLAIN_SUMS = Sums()
@@ -118,17 +138,24 @@ class Entries:
 
     def chunks(self, tensor: int) -> Iterator[Array]:
         """The entries of one tensor as float64, a chunk at a time; callers silence NumPy."""
+        return (piece.astype(np.float64) for piece in self.pieces(tensor))
+
+    def pieces(self, tensor: int) -> Iterator[NDArray[Any]]:
+        """The same as floats of any precision, not copied where they lie side by side."""
         size = self.tensors[tensor].size
         for start in range(0, size, READ_CHUNK):
-            yield self._read(tensor, start, min(start + READ_CHUNK, size))
+            yield self._piece(tensor, start, min(start + READ_CHUNK, size))
 
     def _read(self, tensor: int, start: int, stop: int) -> Array:
+        return self._piece(tensor, start, stop).astype(np.float64)  # NumPy may complain of NaN
+
+    def _piece(self, tensor: int, start: int, stop: int) -> NDArray[Any]:
         array = self.tensors[tensor]
         is_flat = array.flags.c_contiguous
         piece = array.reshape(-1)[start:stop] if is_flat else np.asarray(array.flat[start:stop])
         if piece.dtype == BFLOAT16:
             piece = (piece["bits"].astype(np.uint32) << np.uint32(16)).view(np.float32)
-        return piece.astype(np.float64)  # NumPy complains of signalling NaN and of long doubles
+        return piece
 
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
         """Entries start…stop of all, as (tensor, piece) pairs; callers silence NumPy."""

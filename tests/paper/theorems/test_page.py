@@ -14,6 +14,7 @@ from paper import results
 from paper.theorems import figures
 from paper.theorems.aggregation import FREE
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
+from paper.theorems.mechanisms import letter_chances
 from paper.theorems.noise_share import BOUNDARY, _point
 from paper.theorems.total_error import resolution
 
@@ -98,9 +99,39 @@ def test_the_share_is_the_schemes_and_makes_the_servers_epsilon():
                 assert found["exact"] == pytest.approx(asked, rel=1e-5)
 
 
+def test_what_the_paper_says_in_passing(parts):
+    """Chebyshev's share, the density without a bound, laws of noise, and eavesdroppers."""
+    part = parts["mechanisms"]
+    shares = {row["update"]: row["Z"] for row in part["scale"]}
+    assert shares["worst case"] == pytest.approx(8 / 9, abs=1e-3)
+    assert shares["normal"] == pytest.approx(math.erf(3 / math.sqrt(2)), abs=2e-3)
+    flat, plane = (row["ratios"] for row in part["elliptical"][:2])
+    assert flat == pytest.approx([4.0 * (1.0 - radius) for radius in part["radii"]], rel=1e-5)
+    assert plane == sorted(plane)
+    for row in part["laws"]:
+        assert row["proven"] is None or row["proven"] > row["epsilon"]
+    for row in part["network"]:
+        assert 0.8 * row["epsilon"] < row["network"] < 1.02 * row["server"]  # coarse quadrature
+        assert row["mass"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_eavesdroppers_count_letters_as_often_as_computed(private, dither_words):
+    """200,000 samples of each of two inputs: five standard errors of every log-ratio."""
+    coder = JoPEQ(epsilon=2.0, rate=1.0, lattice="A2", gamma=4.0)
+    chances = letter_chances(coder, np.array([[1.0, 0.0], [-1.0, 0.0]]), rings=200)
+    for index, x in enumerate((1.0, -1.0)):
+        name, count = f"letters {index}", 200_000
+        dither = coder.cells.dither(dither_words(name, count, 2))
+        noisy = np.array([x, 0.0]) + coder.noise.sample(private(name), 0, count) + dither
+        found = np.bincount(coder.codebook.quantize(noisy)[0], minlength=4) / count
+        expected = chances[index] / chances[index].sum()
+        assert (np.abs(found - expected) < 5 * np.sqrt(expected / count) + 1e-3).all()
+
+
 def test_convergence_stays_below_the_bound(parts):
     for row in parts["convergence"]["rows"]:
         if row["scheme"] != CLIPPED:
+            assert max(row["lemmas"]) < 1
             for form in ("printed", "corrected"):
                 assert (np.array(row["highest"]) < row[form]).all()
 
