@@ -102,9 +102,9 @@ def main() -> None:
     if given.gpu:
         section = gpu_section(given.gpu, given.gpu_device, given.gpu_date, given.gpu_note)
         results["gpu"] = rounded(section)
-    elif given.json and given.json.exists():
+    if given.json and given.json.exists():  # what other scripts measured stays
         before = json.loads(given.json.read_text())
-        results |= {"gpu": before["gpu"]} if "gpu" in before else {}
+        results = {key: before[key] for key in ("gpu", "fresh") if key in before} | results
     for shown in all_tables(results).values():
         table = Table(title=shown.title)
         for place, heading in enumerate(shown.head):

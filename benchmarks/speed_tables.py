@@ -189,6 +189,22 @@ def first_call_table(found: Results) -> Table:
     return Table(f"A new process, {power(found['entries'])} entries, sdq", head, rows)
 
 
+def fresh_table(rows: Sequence[Results]) -> Table:
+    """First calls beside the authors' code, where that was there."""
+    named = [(f"`{row['scheme']}` on {row['lattice']}", row) for row in rows]
+    cells = [
+        (
+            name,
+            f"{row['entries']:,}",
+            *(f"{1e3 * row[way]:.1f}" for way in ("authors", "plain", "kernels")),
+            *(times(row["authors"] / row[way]) for way in ("plain", "kernels")),
+        )
+        for name, row in named
+    ]
+    head = ("scheme", "entries", "authors, ms", "plain, ms", "kernels, ms", "plain", "kernels")
+    return Table("First call of a process, encode and decode", head, cells)
+
+
 def gpu_table(gpu: Results) -> Table:
     """Billion entries a second of the GPU kernels."""
     rows = []
@@ -228,6 +244,8 @@ def all_tables(results: Results) -> dict[str, Table]:
     tables["first_call"] = first_call_table(results["first_call"])
     tables["peers"] = rival_table(results["peers"])
     tables["aggregation"] = aggregation_table(results["aggregation"])
+    if "fresh" in results:
+        tables["fresh"] = fresh_table(results["fresh"])
     if "gpu" in results:
         tables["gpu"] = gpu_table(results["gpu"])
         tables["gpu_targets"] = gpu_target_table(results["gpu"])

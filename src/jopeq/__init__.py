@@ -27,7 +27,7 @@ from jopeq.errors import (
 )
 from jopeq.ledger import Ledger
 from jopeq.privacy import Guarantee
-from jopeq.registry import scheme, scheme_from_spec
+from jopeq.registry import register, scheme, scheme_from_spec
 from jopeq.schemes import Scheme
 from jopeq.schemes.aggregate import aggregate
 from jopeq.schemes.model import state_update, updated_state
@@ -67,6 +67,7 @@ __all__ = [
     "aggregate",
     "audit",
     "plan",
+    "register",
     "scheme",
     "scheme_from_spec",
     "state_update",

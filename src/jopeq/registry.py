@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import MISSING, fields, replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
-from jopeq.entries.additive import LaplaceNoise, StudentNoise
+from jopeq.entries.additive import LaplaceNoise, MakeLaw, StudentNoise, name_law
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
 from jopeq.entries.layer_clips import START
 from jopeq.entries.quantized import (
@@ -20,6 +22,7 @@ from jopeq.entries.quantized import (
 )
 from jopeq.entries.spread import best_spread
 from jopeq.entries.uncompressed import Uncompressed
+from jopeq.lattice.lattices import Lattice, name_lattice
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum
@@ -49,6 +52,54 @@ are no ``Scheme``: a share decodes to nothing.
 _SUMS: dict[str, type[ClientSum] | type[RecordSum]] = {
     kind.name: kind for kind in (ClientSum, RecordSum)
 }
+
+
+Thing = TypeVar("Thing", bound=type[Scheme] | Lattice | MakeLaw)
+
+
+def register(thing: Thing, name: str | None = None) -> Thing:
+    """Make a scheme, a lattice or a noise law of yours known by its name in this process.
+
+    Specifications, payloads, ledgers and messages hold names alone, and no code is ever imported
+    because of one: every process that reads them registers the same thing first, under the same
+    name. A class of schemes has its ``name`` itself, and ``register`` may stand above it as a
+    decorator. A lattice and a law are given one; a law is a function of ε and of the entries of a
+    sample that returns a ``jopeq.noise.Law``, for ``law=`` of ``JoPEQ``.
+
+    >>> from jopeq.lattice import Lattice
+    >>> cubic = Lattice(generator=((-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0)))
+    >>> register(cubic, "body-centred").dimension
+    3
+    >>> scheme("sdq", rate=2.0, lattice="body-centred").spec
+    '["sdq",{"lattice":"body-centred","rate":2.0}]'
+    """
+    if isinstance(thing, type) and issubclass(thing, Scheme):
+        own = vars(thing)
+        if name is not None or "name" not in own or inspect.isabstract(thing):
+            raise ValueError(f"{thing.__name__} must define all of a Scheme and its own name")
+        if "__dataclass_params__" not in own or not own["__dataclass_params__"].frozen:
+            raise ValueError(f"{thing.__name__} must be a @dataclass(frozen=True, kw_only=True)")
+        if _check_name(thing.name) in (*SCHEMES, *_SUMS):
+            raise ValueError(f"scheme {thing.name!r} is known already: choose another name")
+        SCHEMES[thing.name] = thing
+    elif isinstance(thing, Lattice):
+        name_lattice(_check_name(name), thing)
+    elif callable(thing) and not isinstance(thing, type):
+        name_law(_check_name(name), cast(MakeLaw, thing))
+    else:
+        raise ValueError(
+            "register takes a class of Scheme, a Lattice, or a function that makes a Law, got "
+            f"{thing!r:.100}"
+        )
+    return thing
+
+
+def _check_name(name: object) -> str:
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9+._-]{0,39}", name):
+        raise ValueError(
+            f"name must be up to 40 small letters, digits or any of + . _ -, got {name!r:.60}"
+        )
+    return name
 
 
 def parameters_of(name: str) -> tuple[str, ...]:

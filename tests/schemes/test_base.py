@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import pickle
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import jopeq
+from jopeq import kernels
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.random.streams import SharedStream
 from jopeq.wire.payload import open_payload
@@ -255,3 +258,23 @@ def test_numbers_of_any_type_make_equal_schemes(four):
 def test_noise_from_anything_but_a_private_stream_is_refused(noise):
     with pytest.raises(ValueError, match="noise"):
         jopeq.scheme("laplace", epsilon=4.0).encode(ARRAY, noise=noise)
+
+
+@every_scheme
+def test_threads_of_the_plain_path_make_the_same_bytes(scheme, monkeypatch):
+    module = importlib.import_module("jopeq.kernels.threads")  # a function hides its name
+    monkeypatch.setattr(module, "_LEAST_ENTRIES", 1)
+    monkeypatch.setattr("jopeq.wire.coders._CHUNK_SAMPLES", 64)
+    update = 0.3 * np.random.default_rng(2).standard_normal(20_001)
+    scheme = replace(scheme)  # whose chunks are not known yet
+    kernels.use("off")
+    try:
+        found = []
+        for count in (1, 3):
+            kernels.set_threads(count)
+            payload, counted = scheme.encode(update, counts=True, **fixed(scheme))
+            found.append((payload, counted, scheme.decode(payload).tobytes()))
+        assert found[0] == found[1]
+    finally:
+        kernels.use(None)
+        kernels.set_threads(None)

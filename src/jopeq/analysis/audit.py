@@ -82,6 +82,8 @@ def _explain(scheme: Scheme) -> str:
             "The chance of everything that can be sent is a ratio of integers, which changes by at "
             "most e^ε between inputs, so what was asked for is what holds."
         )
+    if target is None and scheme.is_private:
+        return "ε is what the scheme's own class claims; an attack looks for what contradicts it."
     if target is None:
         return "No noise is added: the server knows the dither, which hides nothing."
     if noise is None:

@@ -39,7 +39,7 @@ class ExactEpsilon:
 
 
 def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
-    """The exact ε of a scalar scheme; None on lattices of more dimensions, and where ε needs a δ.
+    """The exact ε of a scalar scheme; None on more dimensions, with a δ, or without a channel.
 
     Of a scheme for whole updates: that of the integers it draws updates of one entry with.
     """
@@ -53,7 +53,11 @@ def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
         if scheme.codec.channel is not None:
             with np.errstate(divide="ignore"):
                 epsilon = log_ratio(np.log(scheme.codec.channel.probabilities))
+        elif scheme.codec.noise is None and scheme.is_private:
+            return None
         return ExactEpsilon(epsilon, epsilon, epsilon)
+    if scheme.codec.log_channel(0.0, INPUTS) is None:
+        return None
     dithers = np.concatenate(([-_EDGE], _DITHERS, [_EDGE]))
     worst, where, average = 0.0, 0, np.array(-np.inf)
     for index, dither in enumerate(dithers):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +44,19 @@ from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Codec, Letters
 from jopeq.wire.coders import Coder, WordCoder
 
-LawName = Literal["laplace", "t", "l2", "gaussian"]
-LAWS = get_args(LawName)
+LAWS = ("laplace", "t", "l2", "gaussian")
+MakeLaw = Callable[[float, int], Law]
+"""The law of an ε for samples of so many entries."""
+_NAMED: dict[str, MakeLaw] = {}
+
+
+def name_law(name: str, make: MakeLaw) -> None:
+    """Let ``law=name`` be what ``make`` returns; ``jopeq.register`` calls it."""
+    if name in (*LAWS, *_NAMED):
+        raise ValueError(f"law {name!r} is known already: choose another name")
+    _NAMED[name] = make
+
+
 SquaredScale = float | tuple[tuple[float, ...], ...]
 """s², or a matrix Σ."""
 
@@ -70,20 +82,22 @@ class NoiseTarget:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if self.law not in LAWS:
-            raise ValueError(f"law must be one of {', '.join(LAWS)}, got {self.law!r}")
+        if self.law not in (*LAWS, *_NAMED):
+            known = ", ".join((*LAWS, *_NAMED))
+            raise ValueError(f"law must be one of {known}, got {self.law!r}")
         if self.law != "t" and (self.nu is not None or self.squared_scale is not None):
             raise ValueError(f"nu and squared_scale belong to law='t', this is law={self.law!r}")
-        if (self.delta is not None) != (self.law == "gaussian"):
-            raise ValueError(f"law='gaussian' needs delta, and no other law has one: {self.law!r}")
-        if self.delta is not None and not 1e-12 <= self.delta < 0.5:
-            raise ValueError(f"delta must be from 1e-12 to below 0.5, got {self.delta}")
+        is_fine = self.delta is None or 1e-12 <= self.delta < 0.5
+        if (self.delta is not None) != (self.law == "gaussian") or not is_fine:
+            raise ValueError(f"law='gaussian' alone has delta, from 1e-12 to 0.5, got {self.delta}")
         if self.squared_scale is not None and self.nu is None:
             raise ValueError("squared_scale needs nu: give both, or neither to have them chosen")
 
     @cached_property
     def noise(self) -> Law:
         """The calibrated law."""
+        if self.law in _NAMED:
+            return _NAMED[self.law](self.epsilon, self.dimension)
         if self.law == "laplace" or (self.law == "l2" and self.dimension == 1):  # the same law
             return calibrate_laplace(self.epsilon, self.dimension)
         if self.law == "l2":

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.entries.additive import LawName, NoiseTarget, SquaredScale
+from jopeq.entries.additive import NoiseTarget, SquaredScale
 from jopeq.entries.ball import or_zero, scaling_assumptions, simulate_bias, simulate_errors
 from jopeq.errors import UpdateError
 from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
@@ -249,7 +249,7 @@ class PrivateQuantizedScheme(QuantizedScheme):
 
     @property
     @abstractmethod
-    def _law_name(self) -> LawName:
+    def _law_name(self) -> str:
         """The family of the target."""
 
     @cached_property
@@ -275,8 +275,8 @@ class SeparateScheme(PrivateQuantizedScheme):
     """
 
     @property
-    def _law_name(self) -> LawName:
-        return cast(LawName, self.name.removesuffix("+sdq"))
+    def _law_name(self) -> str:
+        return self.name.removesuffix("+sdq")
 
     @property
     def noise(self) -> Law:
@@ -333,7 +333,7 @@ class JoPEQ(PrivateQuantizedScheme):
     name: ClassVar[str] = "jopeq"
     has_kernels: ClassVar[bool] = True
 
-    law: LawName | None = None
+    law: str | None = None
     delta: float | None = None
     mean: Vector | None = None
 
@@ -347,7 +347,7 @@ class JoPEQ(PrivateQuantizedScheme):
         super().__post_init__()
 
     @property
-    def _law_name(self) -> LawName:
+    def _law_name(self) -> str:
         if self.law is not None:
             return self.law
         return "laplace" if self.dimension == 1 else "t"
@@ -460,9 +460,8 @@ class DitherCodec(Codec[QuantizedScheme]):
     @cached_property
     def recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
-        if not self.scheme.has_kernels or (self.noise is not None and noise is None):
-            return None
-        if self.shift.any():
+        has_kernels = self.scheme.has_kernels and not self.shift.any()
+        if not has_kernels or (self.noise is not None and noise is None):
             return None
         is_clipped = self.scheme.is_private
         letters = self.codebook.letters

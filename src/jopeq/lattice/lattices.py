@@ -164,6 +164,7 @@ _BUILT_IN = {
     "E8": _isotropic(_E8_BASIS, _nearest_gosset, 1.0, 929 / 12960),
 }
 NAMES = tuple(_BUILT_IN)
+_KNOWN = dict(_BUILT_IN)  # and what ``name_lattice`` adds
 
 
 @dataclass(frozen=True)
@@ -192,8 +193,8 @@ class Lattice:
     def __post_init__(self) -> None:
         check_extent("step", self.step)
         if self.generator is None:
-            if self.name not in _BUILT_IN:
-                known = ", ".join(NAMES)
+            if self.name not in _KNOWN:
+                known = ", ".join(_KNOWN)
                 raise ValueError(
                     f"lattice must be {known} or a generator matrix, got {self.name!r}"
                 )
@@ -221,7 +222,7 @@ class Lattice:
     def geometry(self) -> Geometry:
         """The lattice at step 1."""
         if self.generator is None:
-            return _BUILT_IN[self.name]
+            return _KNOWN[self.name]
         return _reduced_geometry(self.generator)
 
     @cached_property
@@ -309,17 +310,24 @@ class Lattice:
 
     def _frame(self, x: Array) -> Array:
         """From space to the frame; points are columns, as in ``_space``."""
-        if self.generator is None:
+        if self.geometry.axes.ndim == 1:
             factors = 1.0 / (self.geometry.axes * self.step)
             return np.stack([row * factor for row, factor in zip(x, factors, strict=True)])
         return products(x.T, self._from_space).T
 
     def _space(self, frame: Array) -> Array:
         """From the frame to space."""
-        if self.generator is None:
+        if self.geometry.axes.ndim == 1:
             for axis, length in enumerate(self.geometry.axes.tolist()):
                 if length != 1.0:
                     frame[axis] *= length
             frame *= self.step
             return frame
         return (products(frame.T, self._to_space) * self.step).T
+
+
+def name_lattice(name: str, lattice: Lattice) -> None:
+    """Let ``Lattice(name)`` be this lattice, at step 1; ``jopeq.register`` calls it."""
+    if name in (*_KNOWN, "custom"):
+        raise ValueError(f"lattice {name!r} is known already: choose another name")
+    _KNOWN[name] = lattice.geometry

@@ -1,11 +1,15 @@
 """What every scheme shares: ``Scheme``, its engine, opened payloads, states and their mean.
 
+A scheme of one's own is a ``Scheme`` with a ``Codec``, which makes ``Letters``; ``Packing`` and
+``WordCoder`` make bytes of them. ``jopeq.register`` makes it known.
+
 Imports ``privacy``, ``kernels``, ``wire`` and below. The families are in ``entries`` and
 ``sphere``; ``jopeq.registry`` knows all of them by name.
 """
 
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.codec import Counts
+from jopeq.schemes.codec import Codec, Counts, Letters
 from jopeq.schemes.opened import Opened
+from jopeq.wire.coders import Packing, WordCoder
 
-__all__ = ["Counts", "Opened", "Scheme"]
+__all__ = ["Codec", "Counts", "Letters", "Opened", "Packing", "Scheme", "WordCoder"]

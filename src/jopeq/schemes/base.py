@@ -92,7 +92,7 @@ class Scheme(ABC):
     @property
     @abstractmethod
     def codec(self) -> Codec[Any]:
-        """The engine that encodes and decodes: for this library's own use."""
+        """The engine that encodes and decodes: make it once, as a ``cached_property``."""
 
     def bias(self) -> float:
         """E[decoded] − x at the edge of the ball, outwards: exact on Z, over fixed draws else."""

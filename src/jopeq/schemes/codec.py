@@ -92,10 +92,18 @@ class Body(NamedTuple):
 
 
 class Codec(ABC, Generic[S]):
-    """How one scheme codes. ``Scheme.codec`` makes it; nothing outside this library needs it."""
+    """How one scheme codes; a ``cached_property`` of the scheme makes it.
 
-    is_scaled: ClassVar[bool] = True
-    has_dither: ClassVar[bool] = True
+    A scheme of one's own defines ``coder``, ``to_letters`` and ``to_samples``, for chunks of
+    samples that come in any order and in several threads. All randomness is read from the two
+    streams at the places of the samples (``first`` and on): the dither from ``shared``, which the
+    server knows, noise from ``private``, which nobody else does. What is sent of a sample, whether
+    it is sent, and how long that takes must not depend on it but as the scheme's ε says: bring
+    samples into the ball that the guarantee is about, and raise nothing.
+    """
+
+    is_scaled: ClassVar[bool] = True  # whether entries are scaled by clip or norm first
+    has_dither: ClassVar[bool] = True  # whether a payload carries a seed for ``shared``
 
     def __init__(self, scheme: S) -> None:
         self.scheme = scheme
