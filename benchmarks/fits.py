@@ -371,8 +371,6 @@ def ebm_area(columns, train, test, epsilon, delta, seed):
         delta=delta,
         feature_types=kinds,
         privacy_bounds=bounds,
-        privacy_target_min=0,
-        privacy_target_max=1,
     )
     made.fit(rows(train), train["y"])
     return area(made.predict_proba(rows(test))[:, 1], test["y"])

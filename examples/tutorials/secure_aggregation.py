@@ -32,7 +32,7 @@ print(f"{plan.bits} bits per entry")
 # The server offers terms, every hospital answers with two fresh public keys.
 # A hospital checks that the terms are the ones it agreed to.
 terms = Terms(
-    spec=scheme.spec_for(200),
+    spec=f"{scheme.spec} of 200 entries",
     bits=plan.bits,
     length=200,
     clients=scheme.clients,

@@ -264,14 +264,14 @@ def test_reports_of_a_sphere_are_bare_bytes(flower):
         return reply
 
     arrays, metrics = clients.round(1, start(), spoil)
-    terms, numbers = clients.strategy._round, list(clients.strategy._models)
+    terms, numbers = clients.strategy._round, clients.strategy._numbers
     assert {len(report) for _, report in seen} == {2}
     assert (metrics["jopeq-clients"], metrics["jopeq-bytes-up"]) == (6, 12)
     assert list(clients.strategy.reports[0].rejected) == [3]
     total = terms.aggregator()
     for node, report in seen:
         if node != 3:
-            total.add(report, client=numbers.index(node))
+            total.add(report, client=numbers[node])
     expected = start()["w"].numpy() + total.mean().reshape(20, 30)
     np.testing.assert_allclose(arrays["w"].numpy(), expected, atol=1e-6)
     np.testing.assert_array_equal(arrays["b"].numpy(), start()["b"].numpy())
@@ -391,6 +391,19 @@ def test_who_averages():
     assert averages(Louder())
     assert averages(transparent(FedAvg(), 1.0, 1.0, 5))
     assert not averages(Different())
+
+
+def test_flowers_wrapper_for_privacy_counts_every_reply(flower, caplog):
+    wrapper = flwr_strategies.DifferentialPrivacyClientSideFixedClipping
+    clients = coded(flower, EXACT, wrapper(FedAvg(**minimum(7)), 0.0, 1.0, 7))
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        arrays, metrics = clients.round(1, start())
+    assert "Received 7 results and 0 failures" in caplog.text
+    sent = [train(n)("w", start()["w"].numpy()) for n in NODES]
+    np.testing.assert_allclose(
+        arrays["w"].numpy(), np.average(sent, axis=0, weights=NODES), atol=1e-5
+    )
+    assert metrics["jopeq-clients"] == 7
 
 
 def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monkeypatch):

@@ -55,7 +55,7 @@ REASONS: dict[Reason, str] = {
     "For more hospitals: jopeq plan --records.",
     "fine": "No plan holds so many parameters in {times} rounds for so few patients. Take fewer "
     "parameters or rounds, more patients, or a larger ε.",
-    "room": "16 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
+    "room": "32 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
     "clients a round, or a larger model.",
     "tables": "The noise tables of a secure sum are not fine enough for so many entries and "
     "rounds. Take fewer of them, or raise ε or δ.",
@@ -222,7 +222,7 @@ def sum_cell(
         rounds=times,
     )
     try:
-        return built.expected_error(entries), built.bits_for(entries)
+        return built.expected_error(entries), built.plan(entries).payload_bits
     except PlanError as error:
         return cast(Reason, error.code)
 

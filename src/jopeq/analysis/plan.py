@@ -271,7 +271,7 @@ def _plan_clients(
         rounds=rounds,
     )
     with suppress(ValueError):  # such a sum has no plan
-        error, bits = summed.expected_error(dimension), summed.bits_for(dimension)
+        error, bits = summed.expected_error(dimension), summed.plan(dimension).payload_bits
         needed = math.ceil(clients * math.sqrt(error / _GOOD_ERROR))  # it falls as 1/K²
         found = summed.guarantee, judge(error, rounds)
         yield PeopleRow(summed, "only the sum", bits, error, needed, *found)

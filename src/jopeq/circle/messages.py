@@ -100,7 +100,7 @@ class Terms:
     """What a server and its clients must agree on before a round.
 
     ``spec`` names the mechanism that makes the integers, in any words that both ends compare: all
-    that its noise depends on, such as the dimension (``ClientSum.spec_for``).
+    that its noise depends on, such as the dimension.
     Vectors of ``length`` integers are added mod 2^``bits``. At most ``clients`` take part, of whom
     ``colluding`` may tell the server all they know, and no sum of fewer than ``threshold`` is
     opened. With ``is_signed`` clients sign their keys and the list of survivors. ``seed`` holds

@@ -87,10 +87,9 @@ class NoiseTarget:
             raise ValueError(f"law must be one of {known}, got {self.law!r}")
         if self.law != "t" and (self.nu is not None or self.squared_scale is not None):
             raise ValueError(f"nu and squared_scale belong to law='t', this is law={self.law!r}")
-        if (self.delta is not None) != (self.law == "gaussian"):
-            raise ValueError(f"law='gaussian' needs delta, and no other law has one: {self.law!r}")
-        if self.delta is not None and not 1e-12 <= self.delta < 0.5:
-            raise ValueError(f"delta must be from 1e-12 to below 0.5, got {self.delta}")
+        is_fine = self.delta is None or 1e-12 <= self.delta < 0.5
+        if (self.delta is not None) != (self.law == "gaussian") or not is_fine:
+            raise ValueError(f"law='gaussian' alone has delta, from 1e-12 to 0.5, got {self.delta}")
         if self.squared_scale is not None and self.nu is None:
             raise ValueError("squared_scale needs nu: give both, or neither to have them chosen")
 

@@ -460,9 +460,8 @@ class DitherCodec(Codec[QuantizedScheme]):
     @cached_property
     def recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
-        if not self.scheme.has_kernels or (self.noise is not None and noise is None):
-            return None
-        if self.shift.any():
+        has_kernels = self.scheme.has_kernels and not self.shift.any()
+        if not has_kernels or (self.noise is not None and noise is None):
             return None
         is_clipped = self.scheme.is_private
         letters = self.codebook.letters

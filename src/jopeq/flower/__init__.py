@@ -2,8 +2,9 @@
 
 One client engine (``client``) and one server engine (``server``) have thin fronts: payloads
 (``PayloadMod``, ``PayloadStrategy``), sums over clients (``SumMod``, ``SumStrategy``), records
-(``record_client``, ``RecordStrategy``; apps of your own answer with ``reply_sample``) and
-surveys (``survey_client``, ``ask``). docs/flower.md tells what is guaranteed against whom.
+(``record_client``, ``RecordStrategy``; apps of your own answer with ``reply_sample``), surveys
+(``survey_client``, ``ask``) and models (``model_client``, ``head_client``, ``fit``).
+docs/flower.md tells what is guaranteed against whom.
 """
 
 from importlib import import_module
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if find_spec("flwr") is None:
     raise ImportError("jopeq.flower needs Flower: pip install 'jopeq[flower]'")
 
+from jopeq.flower.models import fit, model_client
 from jopeq.flower.node import check_node
 from jopeq.flower.payload_mod import PayloadMod
 from jopeq.flower.payload_strategy import PayloadStrategy
@@ -22,6 +24,7 @@ from jopeq.flower.sum_strategy import SumStrategy
 from jopeq.flower.survey import ask, survey_client
 
 if TYPE_CHECKING:
+    from jopeq.flower.head_app import head_client
     from jopeq.flower.record_app import record_client
     from jopeq.flower.record_strategy import RecordStrategy
 
@@ -35,6 +38,9 @@ __all__ = [
     "SumStrategy",
     "ask",
     "check_node",
+    "fit",
+    "head_client",
+    "model_client",
     "record_client",
     "reply_sample",
     "reply_table",
@@ -42,7 +48,11 @@ __all__ = [
     "survey_client",
 ]
 
-_NEED_TORCH = {"record_client": "record_app", "RecordStrategy": "record_strategy"}
+_NEED_TORCH = {
+    "RecordStrategy": "record_strategy",
+    "head_client": "head_app",
+    "record_client": "record_app",
+}
 
 
 def __getattr__(name: str) -> Any:

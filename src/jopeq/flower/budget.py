@@ -15,6 +15,7 @@ from flwr.common.logger import log
 
 from jopeq.errors import BudgetExceededError
 from jopeq.files import alone, own_folder
+from jopeq.flower.node import read_node
 from jopeq.ledger import Ledger
 
 MARK = "jopeq-ledger"
@@ -137,3 +138,9 @@ def budget_of(
         is_required=node.get("ledger-required", False),
         keeps_its_own=found.keeps_its_own,
     )
+
+
+def ledger_file(config: Mapping[str, Any]) -> Path:
+    """Where the ledger of a node with this configuration is."""
+    own = Budget(epsilon=1.0)
+    return (budget_of(read_node(config), config, own) or own).file

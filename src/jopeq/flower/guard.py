@@ -33,7 +33,7 @@ from flwr.common.logger import log
 
 from jopeq.errors import JoPEQError
 from jopeq.files import atomic, own_folder
-from jopeq.flower.budget import Budget, budget_of
+from jopeq.flower.budget import ledger_file
 from jopeq.flower.node import read_node
 from jopeq.flower.refusals import RefusedError, refusal_of
 from jopeq.flower.sum_mod import SumMod
@@ -88,8 +88,7 @@ def start_guarded(command: Sequence[str]) -> NoReturn:
 
 def _make_commands(config: dict[str, Any]) -> Path:
     """A folder next to the ledger with the only commands that the SuperNode finds."""
-    own = Budget(epsilon=1.0)
-    ledger = (budget_of(read_node(config), config, own) or own).file
+    ledger = ledger_file(config)
     folder = own_folder(ledger.with_name(f"{ledger.name}.guard"))
     folder.chmod(0o700)
     for stranger in folder.iterdir():

@@ -110,6 +110,7 @@ class PayloadStrategy(Wrapper):
         self._arrays: ArrayRecord | None = None
         self._frozen = frozen_names(frozen, model)
         self._round: Round | None = None  # of a Sphere
+        self._numbers: dict[int, int] = {}  # of the clients in it
 
     def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
@@ -133,11 +134,12 @@ class PayloadStrategy(Wrapper):
                 shared[id(content)] = Model(content)
             model = self._models[message.metadata.dst_node_id] = shared[id(content)]
         self._begin_round([*shared.values()])
-        for place, message in enumerate(messages):
-            model = self._models[message.metadata.dst_node_id]
+        for message in messages:
+            node = message.metadata.dst_node_id
+            model, own = self._models[node], self._numbers.get(node, 0)
             if self._round is not None:  # each has a number of its own
                 message.content = own_content(message)
-            message.content[RECORD] = record = offer(scheme, self._round, place)
+            message.content[RECORD] = record = offer(scheme, self._round, own)
             if scheme.per == "layers":
                 scales = scheme.codec.scaling.public(tuple(model.floats))
                 record["clips"] = [scale.unit for scale in scales]
@@ -156,6 +158,7 @@ class PayloadStrategy(Wrapper):
         dimension = sum(model.floats[name].size for name in self.list_sent(model))
         seed, people = fresh_seed(), len(self._models)
         self._round = self._scheme.round(dimension=dimension, seed=seed, people=people)
+        self._numbers = {node: number for number, node in enumerate(self._models)}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -223,12 +226,8 @@ class PayloadStrategy(Wrapper):
         """A payload, or a report, as far as its form tells that it is one of the round."""
         if self._round is None:
             return open_update(self._scheme, payload, self._models[node])
-        self._round.open_report(payload, self._number(node), None)
+        self._round.open_report(payload, self._numbers[node], None)
         return payload
-
-    def _number(self, node: int) -> int:
-        """A client's number in the round of a ``Sphere``."""
-        return list(self._models).index(node)
 
     def _accept(self, opened: list[_Opened]) -> list[_Opened]:
         rejected = self._rounds.report.rejected
@@ -268,7 +267,7 @@ class PayloadStrategy(Wrapper):
             return []
         total, model, end = terms.aggregator(), opened[0].model, 0
         for one in opened:
-            total.add(one.opened, client=self._number(one.node))
+            total.add(one.opened, client=self._numbers[one.node])
         mean, update = total.mean(), {}
         for name in self.list_sent(model):
             start, end = end, end + model.floats[name].size

@@ -50,18 +50,18 @@ def averages(inner: Any) -> bool:
 def one_reply(inner: Any, replies: list[Message], *, is_mean: bool) -> Iterator[list[Message]]:
     """The replies that an averaging strategy needs where all of them hold the mean: one.
 
-    Its function for metrics, meanwhile, gets the contents of all.
+    Its function for metrics, meanwhile, gets the contents of all. Flower's wrappers for privacy
+    count the replies, and get all.
     """
-    if not (is_mean and replies):
+    if not (is_mean and replies) or [*chain(inner)] != [inner]:
         yield replies
         return
-    *_, base = chain(inner)
-    own, contents = base.train_metrics_aggr_fn, [reply.content for reply in replies]
-    base.train_metrics_aggr_fn = lambda _, key: own(contents, key)
+    own, contents = inner.train_metrics_aggr_fn, [reply.content for reply in replies]
+    inner.train_metrics_aggr_fn = lambda _, key: own(contents, key)
     try:
         yield replies[:1]
     finally:
-        base.train_metrics_aggr_fn = own
+        inner.train_metrics_aggr_fn = own
 
 
 def weight_key(inner: Any) -> str | None:

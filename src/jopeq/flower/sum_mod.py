@@ -24,11 +24,12 @@ from jopeq.flower.refusals import RefusedError
 from jopeq.flower.tasks import (
     RECORD,
     Offer,
+    Query,
     Sum,
     Task,
     check_scheme,
     digest_content,
-    survey_task,
+    query_task,
 )
 from jopeq.ledger import Ledger
 from jopeq.random.streams import PrivateStream, fresh_seed
@@ -120,9 +121,10 @@ class SumMod(Mod):
     check : Optional[callable] (default: None)
         Called with the content of a message to train or evaluate on, and whether it is the latter,
         before anything is charged; raises to refuse the model.
-    surveys : Optional[Collection[Survey]] (default: ())
-        The surveys that are answered. None takes any within the node's configuration, which must
-        bound ε and δ and list the columns.
+    surveys : collection of Survey and Model, callable or None (default: ())
+        What query messages may ask for. None takes any survey and any model within the node's
+        configuration, which must bound ε and δ and list the columns; a callable is given what is
+        asked for besides, and raises to refuse it.
     """
 
     def __init__(
@@ -135,12 +137,12 @@ class SumMod(Mod):
         model: Any = None,
         dimension: int | None = None,
         check: Callable[[RecordDict, bool], object] | None = None,
-        surveys: Collection[Survey] | None = (),
+        surveys: Collection[Query] | Callable[[Query], object] | None = (),
     ) -> None:
         if scheme is not None:
             check_scheme(scheme, unsigned, RecordSum, ClientSum)
-        for survey in surveys or ():
-            survey_task(survey, run).terms(unsigned=unsigned)
+        for survey in () if surveys is None or callable(surveys) else surveys:
+            query_task(survey, run).terms(unsigned=unsigned)
         self._scheme, self._run, self._unsigned = scheme, run, unsigned
         self._frozen = frozen_names(frozen, model)
         self._dimension, self._check, self._surveys = dimension, check, surveys
@@ -175,7 +177,7 @@ class SumMod(Mod):
     def _agree(self, offer: Offer) -> Task:
         """The task that is offered, if it is this client's own."""
         if offer.kind == MessageType.QUERY:
-            return self._agree_survey(offer)
+            return self._agree_query(offer)
         own, is_evaluation = self._scheme, offer.kind == MessageType.EVALUATE
         run = str(offer.run) if own is None else self._run
         scheme: Sum = offer.read_scheme() if own is None else own
@@ -200,17 +202,23 @@ class SumMod(Mod):
             )
         return task
 
-    def _agree_survey(self, offer: Offer) -> Task:
-        if self._surveys is None:
-            needs = ("max-epsilon", "max-delta", "columns")
-            return survey_task(offer.read_survey(), str(offer.run), needs)
-        for survey in self._surveys:
-            if (survey.spec, self._run) == (offer.spec, offer.run):
-                return survey_task(survey, self._run)
-        raise ProtocolError(
-            f"the server's survey is {offer.run!r:.80} of {offer.spec!r:.300}, which is none of "
-            f"the {len(self._surveys)} surveys of {self._run!r} that this client answers"
-        )
+    def _agree_query(self, offer: Offer) -> Task:
+        agreed, run = self._surveys, str(offer.run)
+        needs: tuple[str, ...] = ("max-epsilon", "max-delta", "columns")
+        if agreed is None or callable(agreed):
+            query = offer.read_query()
+            if agreed is not None:
+                agreed(query)
+        else:
+            found = [one for one in agreed if (one.spec, self._run) == (offer.spec, run)]
+            if not found:
+                raise ProtocolError(
+                    f"{run!r:.80} of {offer.spec!r:.300} is asked for, which is none of the "
+                    f"{len(agreed)} surveys and models of {self._run!r} that this client answers"
+                )
+            query, needs = found[0], ()
+        is_later = not isinstance(query, Survey) and offer.dimension != query.method.dimension(0)
+        return query_task(query, run, needs, step=int(is_later))
 
     def _check_limits(self, node: Mapping[str, Any], task: Task) -> None:
         """Refuse what is beyond the node's configuration."""

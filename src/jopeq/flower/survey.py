@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from jopeq.flower.client import agreed_task
 from jopeq.flower.server import SumOptions, SumServer
 from jopeq.flower.sum_mod import SumMod, reply_table
-from jopeq.flower.tasks import survey_task
+from jopeq.flower.tasks import Query, query_task
 from jopeq.statistics import Answers, Survey
 
 Table = Callable[[Context], Any]
@@ -27,25 +27,25 @@ Table = Callable[[Context], Any]
 def survey_client(
     load: Table,
     *,
-    surveys: Collection[Survey] | None = None,
+    surveys: Collection[Query] | None = None,
     run: str = "",
     unsigned: bool = False,
 ) -> ClientApp:
-    """A ClientApp that answers surveys. ``record_client`` makes one that also trains.
+    """A ClientApp that answers surveys and fits. ``record_client`` makes one that also trains.
 
     ``load(context)`` gives the hospital's table, one row a record: what ``Survey.rows`` takes. It
     is called after the share is charged, and must read nothing else of the server. An error is in
-    the node's log and sends the share of an empty hospital. ``surveys`` are those that the hospital
-    has agreed to; None answers any within the node's configuration, which must have
-    ``jopeq-max-epsilon``, ``jopeq-max-delta`` and ``jopeq-columns``. ``run`` and ``unsigned`` are
-    as for ``SumMod``.
+    the node's log and sends the share of an empty hospital. ``surveys`` are the surveys and models
+    that the hospital has agreed to; None answers any within the node's configuration, which must
+    have ``jopeq-max-epsilon``, ``jopeq-max-delta`` and ``jopeq-columns``. ``run`` and ``unsigned``
+    are as for ``SumMod``.
     """
     mod = SumMod(None, run=run, unsigned=unsigned, surveys=surveys)
     return answer_surveys(ClientApp(mods=[mod]), load, surveys)
 
 
 def answer_surveys(
-    app: ClientApp, load: Table, surveys: Collection[Survey] | None = None
+    app: ClientApp, load: Table, surveys: Collection[Query] | None = None
 ) -> ClientApp:
     """Make the app answer surveys too; one of its mods is a ``SumMod`` for them."""
     specs = None if surveys is None else {survey.spec for survey in surveys}
@@ -77,7 +77,7 @@ def ask(
     """
     if not isinstance(survey, Survey):
         raise ValueError(f"survey must be a jopeq.statistics.Survey, got {survey!r:.80}")
-    server = SumServer(survey_task(survey, run), "ask", **options)
+    server = SumServer(query_task(survey, run), "ask", **options)
     log(INFO, "ask: %s: %s", survey.name, survey.sum.guarantee)
     server.announce()
     decoded = server.sum(grid, RecordDict(), number=1, timeout=timeout)

@@ -7,16 +7,19 @@ circle's bytes, the task's words, and on the way up how many rounds the client's
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from logging import ERROR
 from typing import Any, NamedTuple
 
-from flwr.app import ArrayRecord, Message, MessageType, RecordDict
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 
 from jopeq.circle import CircleTerms, Plan, digest
 from jopeq.errors import ProtocolError
+from jopeq.models import Model, model_from_spec
+from jopeq.models.method import Records
 from jopeq.statistics import Survey
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
@@ -31,6 +34,8 @@ _MOST_SPEC, _MOST_NAME = 1 << 17, 200  # characters: a survey of a thousand colu
 _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
 
 Sum = RecordSum | ClientSum
+Query = Survey | Model
+"""What query messages ask for: a survey is one sum, the fit of a model several."""
 
 
 def _as_it_is(content: RecordDict) -> Callable[[Any], Any]:
@@ -39,7 +44,7 @@ def _as_it_is(content: RecordDict) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One sum that is taken again and again: of updates, of clipped gradients, of a survey's rows.
+    """One sum that is taken again and again: of updates, of clipped gradients, of a table's rows.
 
     ``kind`` is Flower's type of the messages, ``spec`` the terms in words that are compared,
     ``label`` the run's name in ledger and audit file. ``needs`` are keys that the node's
@@ -97,27 +102,52 @@ class Task:
         )
 
 
-def survey_task(survey: Survey, run: str, needs: tuple[str, ...] = ()) -> Task:
-    """One round in which every record takes part; the app hands over its table."""
+def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int = 0) -> Task:
+    """The sum of a survey, or of a step of a fit; the app hands over its table."""
+
+    def tell(error: Exception) -> None:
+        log(ERROR, "JoPEQ: %s: %s", query.name, error)
 
     def prepare(content: RecordDict) -> Callable[[Any], Any]:
-        def tell(error: Exception) -> None:
-            log(ERROR, "JoPEQ: %s: %s", survey.name, error)
+        if isinstance(query, Survey):
+            return lambda table: query.total(table, tell=tell)
+        at, sent = read_step(content)
+        if (entries := query.method.dimension(at)) != dimension:
+            raise ValueError(f"step {at} has {entries} entries, and the terms {dimension}")
+        nobody = (np.zeros((0, size)) for size in (len(query.design.names), query.targets_size))
+        query.total(Records(*nobody), at, sent)  # refuses arrays that are none of the model's
+        return lambda table: query.total(query.read(table, tell=tell, pad=True), at, sent)
 
-        return lambda table: survey.total(table, tell=tell)
-
+    asked: tuple[tuple[str, str], ...]
+    if isinstance(query, Survey):
+        scheme, dimension, asked = query.sum, query.dimension, query.asked
+    else:
+        scheme, dimension, asked = query.sum_of(step), query.method.dimension(step), query.keys
     return Task(
-        scheme=survey.sum,
-        dimension=survey.dimension,
+        scheme=scheme,
+        dimension=dimension,
         run=run,
         kind=MessageType.QUERY,
-        spec=survey.spec,
-        label=f"{survey.name} {run}".rstrip(),
+        spec=query.spec,
+        label=f"{query.name} {run}".rstrip(),
         needs=needs,
-        asked=survey.asked,
-        attempts=survey.sum.rounds,
+        asked=asked,
+        attempts=scheme.rounds if isinstance(query, Survey) else 1 + query.repeats,
         prepare=prepare,
     )
+
+
+def step_content(step: int, sent: Mapping[str, Any]) -> RecordDict:
+    """What comes with a message of a fit."""
+    arrays = ArrayRecord({name: Array(np.array(one)) for name, one in sent.items()})
+    return RecordDict({"sent": arrays, "fit": ConfigRecord({"step": step})})
+
+
+def read_step(content: RecordDict) -> tuple[int, dict[str, Any]]:
+    """The step of a fit, and the public arrays that it is computed with."""
+    (arrays,), (config,) = content.array_records.values(), content.config_records.values()
+    sent = {name: array.numpy() for name, array in arrays.items()}
+    return int(str(config["step"])), sent
 
 
 def check_scheme(scheme: Any, unsigned: bool, *kinds: type[Any]) -> None:
@@ -173,12 +203,13 @@ class Offer(NamedTuple):
             )
         return scheme
 
-    def read_survey(self) -> Survey:
-        """The survey that a server names, if it lets one hospital be curious."""
-        survey = Survey.from_spec(self.spec)
-        if survey.spec != self.spec or survey.colluding < 1:
-            raise ValueError(f"spec {self.spec!r:.300} is none of a survey, or its colluding is 0")
-        return survey
+    def read_query(self) -> Query:
+        """The survey or model that a server names, if it lets one hospital be curious."""
+        is_model = self.spec.startswith('{"model"')
+        query = model_from_spec(self.spec) if is_model else Survey.from_spec(self.spec)
+        if query.spec != self.spec or query.colluding < 1:
+            raise ValueError(f"spec {self.spec!r:.300} asks for nothing, or its colluding is 0")
+        return query
 
 
 def digest_content(content: RecordDict, kind: str) -> bytes:

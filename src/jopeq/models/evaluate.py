@@ -100,7 +100,7 @@ def evaluate(
     )  # fmt: skip
     plan, seed = scheme.plan(scoring.dimension), fresh_seed()
     totals = [score_table(fit, table, scoring, by) for table in tables]
-    shared = np.zeros(plan.kept, dtype=np.int64)
+    shared = np.zeros(plan.dimension, dtype=np.int64)
     for total in totals:
         shared += scheme.encode(total, seed=seed)
     mean = scheme.decode(shared, seed=seed, dimension=scoring.dimension, clients=count)

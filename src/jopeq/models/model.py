@@ -295,7 +295,7 @@ class Model(ABC):
         while state.step < self.method.messages:
             private, plan = self.sum_of(state.step), self.plan_of(state.step, count)
             given: Any = {"seed": fresh_seed(), "clients": count, "plan": plan}
-            shared = np.zeros(plan.kept, dtype=np.int64)
+            shared = np.zeros(plan.dimension, dtype=np.int64)
             for records in hospitals:
                 shared += private.encode(self.total(records, state.step, state.sent), **given)
             mean = private.decode(shared, dimension=plan.dimension, **given)

@@ -46,10 +46,7 @@ class EuclideanLaplace(ScaledLaw):
 
     @property
     def lost(self) -> float:
-        """Beyond the longest draw an output can lack a part of its density.
-
-        It is more than P(beyond)/2⁻⁷² for at most 2⁻⁷² of all draws, by Markov's inequality.
-        """
+        """Longer draws would add more than P(longer)/2⁻⁷² to 2⁻⁷² of all draws at most (Markov)."""
         from scipy import special
 
         return max(RARE, float(special.gammaincc(self.dimension, FAR_EXPONENTIAL)) / RARE)

@@ -299,7 +299,7 @@ class Survey:
         for table in tables:
             check_columns(table, self.columns)
         seed, plan = fresh_seed(), self.sum.plan(self.dimension, count)
-        total = np.zeros(plan.kept, dtype=np.int64)
+        total = np.zeros(plan.dimension, dtype=np.int64)
         charged: Sequence[Ledger | None] = ledgers or [None] * count
         for table, ledger in zip(tables, charged, strict=True):
             total += self.share(table, seed=seed, clients=count, ledger=ledger)

@@ -115,11 +115,6 @@ class ClientSum:
 
     # Figures
 
-    @property
-    def honest(self) -> int:
-        """h of a sum of all clients: shares whose noise the server surely does not know."""
-        return self.sum.honest
-
     @cached_property
     def guarantee(self) -> Guarantee:
         """What holds for updates of any dimension; ``plan`` has the exact ε of each."""
@@ -146,10 +141,6 @@ class ClientSum:
         """Name and parameters that are not defaults, as JSON."""
         return spec_of(self)
 
-    def spec_for(self, dimension: int, clients: int | None = None) -> str:
-        """``spec`` and the plan's integers: all who make shares of a sum must agree on it."""
-        return self.plan(dimension, clients).describe(self.spec)
-
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
         """What both ends use for updates of this dimension and a cohort of so many clients.
 
@@ -160,10 +151,6 @@ class ClientSum:
         """
         count = self.sum.planned_for(clients)
         return plan_records(self.sum, check_dimension(dimension), count, fixed="records")
-
-    def bits_for(self, dimension: int) -> int:
-        """Bits of one share."""
-        return self.plan(dimension).payload_bits
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
         """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""

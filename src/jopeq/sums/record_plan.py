@@ -8,7 +8,6 @@ multiplier comes from the accountant, on a coarse grid.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import suppress
@@ -86,19 +85,9 @@ class RecordPlan:
         return self.sigma64 / SIGMA_UNITS
 
     @property
-    def kept(self) -> int:
-        """Integers of a share: one for every entry."""
-        return self.dimension
-
-    @property
     def payload_bits(self) -> int:
         """Bits of one share."""
         return self.dimension * self.bits
-
-    @property
-    def bits_per_entry(self) -> float:
-        """Bits that an entry of the row takes."""
-        return float(self.bits)
 
     @property
     def dtype(self) -> type[np.unsignedinteger[Any]]:
@@ -117,11 +106,6 @@ class RecordPlan:
             self.dimension, self.clients, self.bits, self.sigma64, self.bound,
             self.noise_multiplier,
         )  # fmt: skip
-
-    def describe(self, spec: str) -> str:
-        """The scheme's ``spec`` and the integers: all who make shares of a sum must agree on it."""
-        integers = json.dumps(self.integers[1:], separators=(",", ":"))
-        return f"{spec} of {self.dimension} entries by {integers}"
 
 
 @lru_cache(maxsize=32)

@@ -298,10 +298,6 @@ class RecordSum:
         """Name and parameters that are not defaults, as JSON."""
         return spec_of(self)
 
-    def spec_for(self, dimension: int, clients: int | None = None) -> str:
-        """``spec`` and the plan's integers: all who make shares of a sum must agree on it."""
-        return self.plan(dimension, clients).describe(self.spec)
-
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
         """What both ends use for rows of this dimension and a cohort of so many hospitals.
 
@@ -319,10 +315,6 @@ class RecordSum:
         """The size of the cohort whose plan a sum of so many has; with "recover" all share one."""
         count = check_clients(self, clients)
         return self.clients if self.dropouts == "recover" else count
-
-    def bits_for(self, dimension: int) -> int:
-        """Bits of one share."""
-        return self.plan(dimension).payload_bits
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
         """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""

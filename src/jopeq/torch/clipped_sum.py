@@ -121,12 +121,14 @@ def clipped_sum(
         kernels.note(len(seats) * total.dimension)  # all at once: they pay for the first chunk too
     work = _Work(model, loss, partial(_gradients, loss, trained, []), records.blank, device)
     weights = torch.from_numpy((seats >= 0).astype(np.float64))
-    if group is None:
-        for piece in work.pieces(records, weights, seats, size, is_grouped=False):
-            _add(total, piece)
-    else:
-        pieces = work.pieces(records, weights, seats, size, is_grouped=True)
-        _add_groups(total, np.arange(len(seats)) // (most_rows or 1), (rows for (rows,) in pieces))
+    pieces = work.pieces(records, weights, seats, size, is_grouped=group is not None)
+    with _in_small_steps():
+        if group is None:
+            for piece in pieces:
+                _add(total, piece)
+        else:
+            patients = np.arange(len(seats)) // (most_rows or 1)
+            _add_groups(total, patients, (rows for (rows,) in pieces))
     return total
 
 
@@ -243,7 +245,7 @@ def _judge_all(
     weights = (seats >= 0) / np.maximum(np.bincount(patients, seats >= 0)[patients], 1)
     device = next((one.device for one in parameters.values()), records.parts[0].device)
     work = _Work(model, judge, make, records.blank, device, is_wide=True)
-    with torch.no_grad():
+    with torch.no_grad(), _in_small_steps():
         pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
         return torch.cat([found.cpu() for (found,) in pieces]).numpy(), weights, seats
 
@@ -588,25 +590,25 @@ class _Work:
         is_grouped: bool,
     ) -> Iterator[Rows]:  # fmt: skip
         """The rows of all slots, in order, where ``_add`` needs them; a piece is overwritten by the
-        next. Blank slots are the same work and have rows of zeros.
+        next. Blank slots are the same work and have rows of zeros. Take them ``_in_small_steps``.
         """
-        with _in_small_steps():
-            like = self._check()
-            compute: Compute = self._compute
-            blank = self._blank(size)
-            kept, lasts = list[Tensor](), list[Tensor]()
-            for at in range(0, len(seats), size):
-                there = weights[at : at + size].to(self.device)
-                chunk = (there, *self._seated(records, seats[at : at + size], blank[1:]))
-                if not at and self.device.type == "cuda" and len(seats) >= _RECORDED * size:
-                    compute = _record(compute, chunk)
-                found = _compute_all(compute, chunk, blank, like)
-                is_bad = (there > 0) & ~torch.isfinite(found[0][:, -1])
-                lasts.append(is_bad)  # without a finite loss none of a row is finite
-                if is_grouped:
-                    found[0].masked_fill_((there == 0)[:, None], 0.0)  # a blank's may be NaN
-                is_whole = len(found) == 1 or (not is_grouped and _can_multiply(found))
-                yield from [found] if is_whole else _outer(found, kept)
+        like = self._check()
+        compute: Compute = self._compute
+        blank = self._blank(size)
+        kept, lasts = list[Tensor](), list[Tensor]()
+        for at in range(0, len(seats), size):
+            there = weights[at : at + size].to(self.device)
+            chunk = (there, *self._seated(records, seats[at : at + size], blank[1:]))
+            if not at and self.device.type == "cuda" and len(seats) >= _RECORDED * size:
+                compute = _record(compute, chunk)
+            found = _compute_all(compute, chunk, blank, like)
+            is_bad = (there > 0) & ~torch.isfinite(found[0][:, -1])
+            lasts.append(is_bad)  # without a finite loss none of a row is finite
+            if is_grouped:
+                for part in found:  # a blank's may be NaN
+                    part.masked_fill_((there == 0)[:, None], 0.0)
+            is_whole = len(found) == 1 or (not is_grouped and _can_multiply(found))
+            yield from [found] if is_whole else _outer(found, kept)
         if bad := int(torch.cat(lasts).sum()):
             told = "%d of the %d records in this sample have no finite loss and count as zeros"
             _LOG.warning(told, bad, int((seats >= 0).sum()))
@@ -655,7 +657,7 @@ class _Work:
             for first, one, empty, again in zip(alone, *found, strict=True)
         )
         buffers = zip(self.model.buffers(), module.buffers(), strict=True)
-        if not is_same or not all(_are_equal(old, new) for old, new in buffers):
+        if not is_same or not all(_are_alike(old, new) for old, new in buffers):
             raise ValueError(
                 "model: its rows or buffers change when the same public records are computed again,"
                 " so it draws at random or remembers records: remove such layers and hooks, or "
@@ -682,15 +684,12 @@ class _Work:
         )
 
 
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    """The same numbers, or NaN in the same places."""
-    return bool(((one == other) | ((one != one) & (other != other))).all())
-
-
 def _are_alike(one: Tensor, other: Tensor) -> bool:
-    if one.device.type == "cpu":
-        return _are_equal(one, other)
-    return bool(torch.allclose(one, other, _ALIKE, _ALIKE * float(one.abs().max()), equal_nan=True))
+    """The same numbers, but for what a GPU rounds; NaN equals NaN."""
+    off = 0.0 if one.device.type == "cpu" else _ALIKE
+    wide = one.double(), other.double()
+    length = float(wide[0].nan_to_num().norm())
+    return torch.allclose(*wide, rtol=off, atol=off * length, equal_nan=True)
 
 
 def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
