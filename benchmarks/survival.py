@@ -237,7 +237,7 @@ def main() -> None:
                 keep(evaluation(given.trials, records, epsilon, intercept))
         keep(evaluation(min(given.trials, 100), 4000, 0.25, 0.0, real=True))
         for setting in HAZARDS:
-            keep(hazard(min(given.trials, 500), *setting))
+            keep(hazard(min(given.trials, 400), *setting))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from jopeq.sums.clipped_total import ClippedTotal
 _MOST = 0.5  # expected events that are watched
 _LEAST = 0.5  # events of a period, for its logarithm
 _CLEAR = 5.0  # standard errors of a period's events
-_TOLD = 2.0  # times the norm of the noise, for directions that are told
+_TOLD = 2.5  # times the norm of the noise, for directions that are told
 
 
 class Risks:
