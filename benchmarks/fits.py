@@ -366,7 +366,7 @@ def ebm_area(columns, train, test, epsilon, delta, seed):
     bounds = {i: (one.lower, one.upper) for i, one in enumerate(columns) if isinstance(one, Number)}
     kinds = ["continuous" if isinstance(one, Number) else "nominal" for one in columns]
     made = DPExplainableBoostingClassifier(
-        random_state=seed,
+        random_state=None,
         epsilon=epsilon,
         delta=delta,
         feature_types=kinds,

@@ -1,4 +1,4 @@
-"""Records on Flower's deployment engine: a survey, a killed node and SuperLink, a guarded node."""
+"""Records on Flower's deployment engine: a survey, a fit, killed nodes and SuperLinks, a guard."""
 
 import json
 import signal
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jopeq
+from jopeq.models import Fit
 from jopeq.sums.record_accounting import epsilon_of
 from tests.flower.identities import write_identity
 from tests.flower.test_federation import deployment, needs_flower, wait_for
@@ -26,12 +27,17 @@ from flwr.app import ArrayRecord, Error, Message
 from flwr.serverapp import ServerApp
 from torch.nn.functional import cross_entropy
 import jopeq
-from jopeq.flower import RecordStrategy, ask, record_client
+from jopeq.flower import RecordStrategy, ask, fit, record_client
+from jopeq.models import Number, Softmax
 from jopeq.statistics import Mean, Proportions, Survey
 
 scheme = jopeq.RecordSum(**TERMS)
 survey = Survey(
     [Mean("ink", 0, 16), Proportions("digit", list("0123456789"))],
+    epsilon=0.5, clients=4, threshold=3, records=2000,
+)
+model = Softmax(
+    "digit", [Number("ink", 0, 16)], classes=range(10), messages=2,
     epsilon=0.5, clients=4, threshold=3, records=2000,
 )
 
@@ -104,6 +110,8 @@ def main(grid, context):
     if not is_resumed:
         answers = ask(grid, survey, trusted=folder / "trusted", min_available_nodes=4)
         (folder / "answers.json").write_text(json.dumps(answers.as_dict()))
+        found = fit(grid, model, trusted=folder / "trusted", min_available_nodes=4)
+        found.save(folder / "fit.json")
     strategy = RecordStrategy(
         scheme,
         model=net(),
@@ -195,7 +203,7 @@ def make_hospitals(folder, count):
         jopeq.Ledger.create(folder / f"{part}.json", 4.0, 1e-5)
 
 
-def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
+def test_a_survey_and_a_fit_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     """At last an app without the mod: from the guarded node, the last one, it sends nothing."""
     make_hospitals(tmp_path, 4)
     with deployment(tmp_path, app=APP.replace("**TERMS", f"**{TERMS}")) as federation:
@@ -229,13 +237,17 @@ def test_a_survey_then_training_with_a_node_and_the_superlink_killed(tmp_path):
     assert set(report["hospitals"][2:]) <= {3, 4}
     assert report["largest"] > 1 / 8  # where weights start; steps of lr·z·C/batch leave it
     most = max(ledgers, key=lambda ledger: ledger.rounds)
-    assert most.rounds >= 5  # the survey, three rounds, and the attempt whose node was killed
-    asked, trained = (run.spent.rounds for run in most.runs)
-    assert (asked, trained) == (1, most.rounds - 1)
+    assert most.rounds >= 7  # the survey, two sums of the fit, three rounds, and the attempt whose
+    *asked, trained = (run.spent.rounds for run in most.runs)  # node was killed
+    assert (asked, trained) == ([1, 1, 1], most.rounds - 3)
+    fitted = Fit.load(tmp_path / "fit.json")
+    assert fitted.messages == 2
+    assert abs(fitted.figures["records"] - 1200) < 300
+    assert fitted.weights.any()
     scheme = jopeq.RecordSum(**TERMS)
     spent = epsilon_of((scheme.spend(report["dimension"], trained),), 1e-5, 4.0)
     assert report["epsilon"] == pytest.approx(spent)
-    assert spent < most.spent.epsilon < spent + 0.5  # with the survey's
+    assert spent < most.spent.epsilon < spent + 0.5  # with those of survey and fit
     answers = json.loads((tmp_path / "answers.json").read_text())
     with np.load(tmp_path / "digits.npz") as saved:
         ink, digits = saved["images"][:1200].mean(), saved["labels"][:1200]
