@@ -87,7 +87,7 @@ _ENTRIES = 10_000
 _TURNS = 3
 SIZES = (7_850, 169_578, 1_000_000)
 CODED = (("sdq", "Z"), ("sdq", "A2"), ("jopeq", "Z"), ("jopeq", "A2"))
-_FRESH_TURNS = 7
+_FRESH_TURNS = 5
 
 
 def measure_first_call(say: Callable[[str], None]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _best(runs: list[dict[str, float]]) -> dict[str, float]:
 
 
 def measure_fresh(say: Callable[[str], None], authors: Path | None) -> list[dict[str, Any]]:
-    """Encode and decode as the first call of a process: the best of seven, taken in turns."""
+    """Encode and decode as the first call of a process: the best of five, taken in turns."""
     rows = []
     for name, lattice in CODED:
         for size in SIZES:

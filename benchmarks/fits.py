@@ -366,13 +366,11 @@ def ebm_area(columns, train, test, epsilon, delta, seed):
     bounds = {i: (one.lower, one.upper) for i, one in enumerate(columns) if isinstance(one, Number)}
     kinds = ["continuous" if isinstance(one, Number) else "nominal" for one in columns]
     made = DPExplainableBoostingClassifier(
-        random_state=seed,
+        random_state=None,
         epsilon=epsilon,
         delta=delta,
         feature_types=kinds,
         privacy_bounds=bounds,
-        privacy_target_min=0,
-        privacy_target_max=1,
     )
     made.fit(rows(train), train["y"])
     return area(made.predict_proba(rows(test))[:, 1], test["y"])

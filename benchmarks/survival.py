@@ -41,9 +41,11 @@ POWER = [(n, e, 10, 1.5, 0.5, HAZARD) for n in (1000, 2000) for e in (0.5, 1.0, 
 
 USUAL, STRONG = (1.0, -0.7, 0.5, 0.0), (2.0, -2.0, 1.0, 0.0)
 HAZARDS = [
-    *((n, e, rate, USUAL) for n, e in ((4000, 1.0), (4000, 0.5)) for rate in (HAZARD, 0.03)),
-    (2000, 1.0, HAZARD, USUAL),
-    (4000, 1.0, 0.05, STRONG),
+    *((n, e, rate, USUAL, 0.0) for n, e in ((4000, 1.0), (4000, 0.5)) for rate in (HAZARD, 0.03)),
+    (2000, 1.0, HAZARD, USUAL, 0.0),
+    (4000, 1.0, 0.05, STRONG, 0.0),
+    (4000, 1.0, 0.03, (1.0, 0.3, 0.5, 0.6), 3.0),
+    (4000, 1.0, 0.03, (1.0, 0.8, 0.5, 0.6), 10.0),
 ]
 
 
@@ -169,10 +171,15 @@ def evaluation(
 
 
 def hazard(
-    trials: int, records: int, epsilon: float, rate: float, beta: tuple[float, ...]
+    trials: int, records: int, epsilon: float, rate: float, beta: tuple[float, ...], skewed: float
 ) -> dict[str, Any]:
-    """Intervals of hazard ratios: two numbers from −1 to 1 and two columns of 0 and 1."""
-    columns = [Number("a", -1, 1), Number("b", -1, 1), Levels("c", [0, 1]), Levels("d", [0, 1])]
+    """Intervals of hazard ratios: two numbers from −1 to 1 and two columns of 0 and 1.
+
+    With ``skewed`` the second number is from 0 to that, 0.8 on average with an exponential tail,
+    and the last column is 1 in 5%.
+    """
+    bounds = (0, skewed) if skewed else (-1, 1)
+    columns = [Number("a", -1, 1), Number("b", *bounds), Levels("c", [0, 1]), Levels("d", [0, 1])]
     model = Hazard(
         "time", columns, event="event", cuts=(0, 1, 2, 4, 6, 10), epsilon=epsilon, clients=10,
         threshold=10, records=records,
@@ -180,6 +187,9 @@ def hazard(
     rng, found = np.random.default_rng(46), []
     for _ in range(trials):
         x = np.c_[rng.uniform(-1, 1, (records, 2)), rng.integers(0, 2, (records, 2))]
+        if skewed:
+            x[:, 1] = np.minimum(rng.exponential(0.8, records), skewed)
+            x[:, 3] = rng.random(records) < 0.05
         time, end = rng.exponential(1 / (rate * np.exp(x @ beta))), rng.uniform(2, 12, records)
         table = {"time": np.minimum(time, end), "event": (time <= end).astype(float)}
         table |= {name: x[:, place] for place, name in enumerate("abcd")}
@@ -197,8 +207,9 @@ def hazard(
     inside = np.where(np.isnan(wrong), np.nan, np.abs(wrong) < 1.96 * error)
     return {
         "what": "hazard", "records": records, "epsilon": epsilon, "rate": rate, "trials": trials,
-        "beta": beta, "events": int(table["event"].sum()),
+        "beta": beta, "skewed": skewed, "events": int(table["event"].sum()),
         "told": float(np.mean(~np.isnan(wrong))), "covered": float(np.nanmean(inside)),
+        "told_each": np.mean(~np.isnan(wrong), axis=0).round(4).tolist(),
         "covered_each": np.nanmean(inside, axis=0).round(4).tolist(),
         "bias": np.nanmean(wrong, axis=0).round(4).tolist(),
         "rms": np.sqrt(np.nanmean(wrong**2, axis=0)).round(4).tolist(),
@@ -226,7 +237,7 @@ def main() -> None:
                 keep(evaluation(given.trials, records, epsilon, intercept))
         keep(evaluation(min(given.trials, 100), 4000, 0.25, 0.0, real=True))
         for setting in HAZARDS:
-            keep(hazard(min(given.trials, 500), *setting))
+            keep(hazard(min(given.trials, 400), *setting))
 
 
 if __name__ == "__main__":

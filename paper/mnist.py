@@ -29,13 +29,11 @@ FIG2_RATES = tuple(float(rate) for rate in range(1, 9))
 FIG2_ROUNDS = 5
 BALL, ODD = "unit ball and a cell", "unit ball and a cell, odd levels"  # supports of plain sdq
 
-# Test accuracies in percent: the paper's Table I, and the authors' code run once on the same files
 PAPER = {row: one["accuracy"] for row, one in theirs("paper", "Table I").items()}
-_CODE = theirs("code", "Table I").items()
-ABOUT_CODE = theirs("code", "Table I")["jopeq"]
+CODE = theirs("code", "Table I")
 AGAIN = theirs("code", "Table I, linear, again")
-AUTHORS_CODE = {row: one["accuracy"] for row, one in _CODE}
-AUTHORS_SNR_DB = {row: one["snr_db"] for row, one in _CODE if one["snr_db"] is not None}
+AUTHORS_CODE = {row: one["accuracy"] for row, one in CODE.items()}
+AUTHORS_SNR_DB = {row: one["snr_db"] for row, one in CODE.items() if one["snr_db"] is not None}
 
 # Jobs
 
@@ -47,9 +45,11 @@ def add(place: str) -> None:
     module, _, name = place.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        make = (lambda **_: found) if isinstance(found, Scheme) else found
+        make(epsilon=EPSILON, rate=RATE)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"--add {place}: {error}: give an importable module:name") from error
-    ADDED[place] = (lambda **_: found) if isinstance(found, Scheme) else found
+    ADDED[place] = make
     LOOKS[place] = Look("#17becf", "#17becf", "D")
     schemes_at.cache_clear()
 

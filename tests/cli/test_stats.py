@@ -71,3 +71,21 @@ def test_too_few_hospitals_and_bad_files_print_no_answer(run, tables, tmp_path):
         done = run(*files, *asked)
         assert (done.exit_code, done.stdout) == (2, "")
     assert "threshold=3" in run(*tables[:4], *asked).stderr
+
+
+def test_survival_curves_and_their_picture(run, tmp_path):
+    rng, words = np.random.default_rng(6), []
+    for hospital in range(5):
+        months, arms = rng.exponential(20, 400), rng.choice(["A", "B"], 400)
+        lines = [f"{m:.1f},{int(m < 40)},{arm}" for m, arm in zip(months, arms, strict=True)]
+        path = tmp_path / f"hospital{hospital}.csv"
+        path.write_text("\n".join(["months,death,arm", *lines]) + "\n")
+        words += ["--csv", path]
+    asked = "months: survival death 0 40 bins=8 by=arm:A,B"
+    done = run(*words, "--epsilon", 2, "--ask", asked, "--plot", tmp_path / "curves.svg")
+    assert done.exit_code == 0, done.output
+    assert "log-rank test" in done.stdout
+    assert (tmp_path / "curves.svg").stat().st_size > 10_000
+    found = json.loads(run(*words, "--epsilon", 2, "--ask", asked, "--json").stdout)
+    curve = found["months"]["survival by arm"]["curves"][0]
+    assert abs(curve["survival"][4] - np.exp(-1)) < 6 * curve["error"][4]

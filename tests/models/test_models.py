@@ -308,6 +308,7 @@ def test_missing_values_have_a_level_or_leave_the_record_out():
     assert np.allclose(corners @ corners.T, (7 * np.eye(7) - 1) / 6)
     assert rows[3].any() == 0  # its outcome is missing
     shapes = Logistic("death", columns, additive=True, goal="prediction", **TERMS)
+    assert abs(shapes.read(table).rows[0, -2]) < 0.5 / math.sqrt(2)
     assert shapes.design.names[1] == "age: [20, 24.375)"
     assert len(shapes.design.names) == 1 + 16 + 2
 

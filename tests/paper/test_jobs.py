@@ -64,8 +64,9 @@ def test_a_scheme_of_another_package_gets_rows_and_stops_no_claim(tmp_path, monk
         for run in kept:
             spec = mnist.schemes_at()["mypackage:scheme"].spec
             add_record(file, replace(run, label="mypackage:scheme", scheme=spec, test_accuracy=1.0))
+    shutil.copy(KEPT / "fig2.jsonl", tmp_path)  # which has no run of it
     page = tmp_path / "docs" / "paper.md"
-    assert "table1" not in results.run(tmp_path, page)
+    assert not {"table1", "fig2"} & set(results.run(tmp_path, page))
     row = next(line for line in page.read_text().splitlines() if "mypackage" in line)
     assert "**100.00 ± 0.00**" in row
     mnist.schemes_at.cache_clear()

@@ -55,7 +55,7 @@ REASONS: dict[Reason, str] = {
     "For more hospitals: jopeq plan --records.",
     "fine": "No plan holds so many parameters in {times} rounds for so few patients. Take fewer "
     "parameters or rounds, more patients, or a larger ε.",
-    "room": "16 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
+    "room": "32 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
     "clients a round, or a larger model.",
     "tables": "The noise tables of a secure sum are not fine enough for so many entries and "
     "rounds. Take fewer of them, or raise ε or δ.",

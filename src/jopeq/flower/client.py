@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from logging import ERROR, WARNING
 from typing import Any
 
-from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.common.constant import MessageTypeLegacy
 from flwr.common.logger import log
 
@@ -151,8 +151,3 @@ def other_reply(app: App, allowed: Metrics) -> Message:
     if arrays := list(returned.array_records):
         log(WARNING, "JoPEQ: array records %s of a %r reply stay here", arrays, app.kind)
     return Message(app.metrics(returned, allowed), reply_to=app.msg)
-
-
-def is_train(msg: Message) -> bool:
-    """Whether the message asks for training."""
-    return msg.metadata.message_type.split(".")[0] == MessageType.TRAIN

@@ -116,7 +116,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "max-epsilon": _number(_LEAST, 1e9),
     "max-rounds": _number(1.0, 1e9),
     "max-sampling": _number(_LEAST, 1.0),
-    "metrics": read_metrics,
+    "metrics": lambda value: read_metrics(_read_text(value)),
     "trusted": _read_text,
 }
 

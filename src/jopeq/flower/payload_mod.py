@@ -9,7 +9,7 @@ from functools import cached_property
 from logging import ERROR, INFO, WARNING
 from typing import Any, cast
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 
 from jopeq.entries.layer_clips import check_clip
@@ -24,7 +24,7 @@ from jopeq.flower.arrays import (
     warn_unused,
 )
 from jopeq.flower.budget import Budget, budget_of
-from jopeq.flower.client import App, Mod, is_train, other_reply
+from jopeq.flower.client import App, Mod, other_reply
 from jopeq.flower.node import Metrics, read_metrics
 from jopeq.flower.refusals import RefusedError
 from jopeq.ledger import Ledger, check_clip_is_public
@@ -139,7 +139,7 @@ class PayloadMod(Mod):
         if SECAGG in app.msg.content.config_records:
             raise RefusedError("secagg")
         allowed: Metrics = node.get("metrics", self._metrics)
-        if not is_train(app.msg):
+        if app.kind != MessageType.TRAIN:
             if not self._scheme.is_private:
                 app.code = ""
                 return app.call_next(app.msg, app.context)

@@ -308,7 +308,15 @@ class SumServer(Rounds):
             finally:
                 self.report.rejected |= self.server.refused
         self._finish(time.monotonic() - began)
-        return self._decode()
+        server, scheme = self.server, self.task.scheme
+        if server.total is None or server.attempt is None:
+            raise ProtocolError("no sum is open")
+        return scheme.decode(
+            server.total,
+            seed=server.attempt.seed,
+            dimension=self.task.dimension,
+            clients=len(server.cohort),
+        )
 
     def _nodes(self, grid: Grid, until: float) -> list[int]:
         """The nodes to ask, once there are enough of them.
@@ -441,17 +449,6 @@ class SumServer(Rounds):
             "%s",
             *(self.name, report.server_round, attempt, len(server.cohort), f"{up:,}", seconds),
             *(self.epsilon, scheme.epsilon, scheme.guarantee.unit),
-        )
-
-    def _decode(self) -> NDArray[Any]:
-        server = self.server
-        if server.total is None or server.attempt is None:
-            raise ProtocolError("no sum is open")
-        return self.task.scheme.decode(
-            server.total,
-            seed=server.attempt.seed,
-            dimension=self.task.dimension,
-            clients=len(server.cohort),
         )
 
     @property

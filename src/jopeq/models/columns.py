@@ -34,6 +34,7 @@ Key = tuple[str, str]
 
 CONSTANT = 0.3  # before rows of features are scaled to length 1; the constant's weight is the bias
 LENGTH = math.hypot(1.0, CONSTANT)  # what rows of features are divided by
+_LEVEL = 0.5  # of a number within −1 and 1
 CONSTANT_NAME = "(constant)"
 _MOST_FEATURES = 1 << 13
 _LARGEST_FEATURE = 1e100  # squares of larger ones leave float64
@@ -356,7 +357,16 @@ class Design:
         found = np.eye(len(self.names))
         for one, place in self.places:
             _, found[place, place], found[0, place] = one.report
-        return found / self.length
+        return found * self._factors / self.length
+
+    @cached_property
+    def _factors(self) -> Array:
+        """What entries are multiplied by: for prediction levels are as long as most numbers."""
+        found = np.ones(len(self.names))
+        for one, place in self.places:
+            if isinstance(one, Category) and not self.is_plain:
+                found[place] = _LEVEL
+        return found
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -381,6 +391,7 @@ class Design:
         for one, place in self.places:
             rows[:, place], is_missing = one.fill(values)
             is_good &= one.missing | ~is_missing
+        rows *= self._factors
         if self.has_features:
             rows /= LENGTH
         else:

@@ -29,7 +29,8 @@ from jopeq.sums.clipped_total import ClippedTotal
 
 _MOST = 0.5  # expected events that are watched
 _LEAST = 0.5  # events of a period, for its logarithm
-_CLEAR = 5.0  # standard errors
+_CLEAR = 5.0  # standard errors of a period's events
+_TOLD = 2.5  # times the norm of the noise, for directions that are told
 
 
 class Risks:
@@ -118,7 +119,7 @@ class Hazards(Newton):
         inside = hessian[periods:, periods:] - mixed.T @ (own[:, None] * mixed)
         inside += np.eye(self.slopes) * float((noise**2 / 2.0 / own).sum())
         edge = noise * math.sqrt(2.0 * self.slopes)
-        inverse, is_open = invert(inside, FLOOR * edge, edge, self.report[1:, 1:])
+        inverse, is_open = invert(inside, FLOOR * edge, _TOLD * edge, self.report[1:, 1:])
         both = mixed @ inverse
         whole = np.block([[np.diag(1.0 / own) + both @ mixed.T, -both], [-both.T, inverse]])
         return kept["weights"] / count, whole, whole @ gradient, np.append(is_thin, is_open)

@@ -41,6 +41,7 @@ NEXT_LANE = 1 << 28  # from there to the lanes of those below 2⁻⁷⁶, 2⁻¹
 FAR_WORDS = 4
 _TOP_BIT = np.uint64(1 << 63)
 _MANTISSA = np.uint64((1 << 51) - 1)
+_WHOLE = np.uint64(0x433 << 52)  # the exponent of floats whose last bit counts ones
 _HALF = np.uint64(0x3FE << 52)  # the exponent of floats in [½, 1)
 _EXPONENT_BITS = 12
 DEEP = np.uint64(1 << 10)
@@ -242,15 +243,15 @@ def _leading_zeros(
     extra = stream.words64(lane=EXTRA_LANE | lane, start=first, count=count)[::stride]
     bits = words << np.uint64(1)  # the top bit is the sign
     goes_on = bits < np.uint64(1 << (64 - _EXPONENT_BITS))
-    bits = np.where(goes_on, extra, bits)
+    bits = np.where(goes_on, extra >> np.uint64(_EXPONENT_BITS), bits)
     bits &= ~(bits >> np.uint64(1))  # so that no float is rounded up to the next power of two
     exponent = bits.astype(np.float64).view(np.uint64)
     exponent >>= np.uint64(52)
-    zeros = np.subtract(1023.0 + 63.0, exponent)
-    zeros += goes_on * float(_EXPONENT_BITS)
-    for i in np.flatnonzero(bits == 0):  # one draw in 2⁷⁶
+    exponent |= _WHOLE  # 2⁵² + exponent, as a float
+    zeros = np.subtract(2.0**52 + 1023.0 + 63.0, exponent.view(np.float64))
+    for i in np.flatnonzero(bits == 0):  # one draw in 2⁶⁴: the first bit is none of these
         zeros[i] = _far_zeros(stream, lane, first + stride * int(i), extra_words)
-    return np.minimum(zeros, _EXPONENT_BITS + 64 * extra_words - 1, out=zeros)
+    return zeros
 
 
 def _far_zeros(stream: PrivateStream, lane: int, place: int, extra_words: int) -> int:
@@ -261,7 +262,7 @@ def _far_zeros(stream: PrivateStream, lane: int, place: int, extra_words: int) -
         zeros += 64 - word.bit_length()
         if word:
             break
-    return zeros
+    return min(zeros, _EXPONENT_BITS + 64 * extra_words - 1)
 
 
 def _deep_unit(words: Words, stream: PrivateStream, lane: int, places: Integers) -> Array:

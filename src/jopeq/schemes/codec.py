@@ -15,7 +15,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -53,6 +53,7 @@ OnInvalid = Literal["replace", "raise"]
 S = TypeVar("S", bound="Scheme")
 
 _LOG = logging.getLogger("jopeq")
+_KEPT_BYTES = 1 << 23
 _SLOWER = 4  # the plain path than kernels, at the least
 
 
@@ -295,6 +296,7 @@ class Codec(ABC, Generic[S]):
         """The plain path: all samples, a chunk at a time, in threads."""
         size, coder = self.dimension, self.coder
         samples = -(-entries.count // size)
+        _keep_memory()
 
         def work(begin: int, end: int) -> list[tuple[bytes, int, int]]:
             done = []
@@ -367,6 +369,7 @@ class Codec(ABC, Generic[S]):
         coder, samples = self.coder, -(-sum(sizes) // self.dimension)
         coder.check(len(body), samples)  # before memory is taken
         ends, flat = list(accumulate(sizes)), np.empty(sum(sizes), dtype=np.float32)
+        _keep_memory()
 
         def work(begin: int, end: int) -> None:
             # the caller refuses what leaves float32
@@ -385,3 +388,13 @@ class Codec(ABC, Generic[S]):
     def check_size(self, body_bytes: int, entries: int) -> None:
         """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
         self.coder.check(body_bytes, -(-entries // self.dimension))
+
+
+@lru_cache(maxsize=1)
+def _keep_memory() -> None:
+    """Free one large array, so that glibc keeps the pages of smaller ones for the next.
+
+    Until then it returns those of a chunk's arrays to the system, and gets them back page by page,
+    which takes longer than the arithmetic. Elsewhere this does nothing.
+    """
+    np.empty(_KEPT_BYTES, dtype=np.uint8)

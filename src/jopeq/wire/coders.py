@@ -20,7 +20,7 @@ from jopeq.errors import PayloadError
 
 Integers = NDArray[np.integer[Any]]
 
-_CHUNK_SAMPLES = 1 << 14  # whose floats fit a second-level cache
+_CHUNK_SAMPLES = 1 << 15  # more would leave the second-level cache, fewer pay for the calls
 
 
 class Coder(Protocol):

@@ -116,7 +116,10 @@ def test_answers_are_those_of_the_plan():
         ("thin", Setting(scheme="sphere", epsilon=0.5, rounds=100)),
         ("beyond", Setting(scheme="records", clients=300)),
         ("many", Setting(scheme="clients", clients=300_000)),
-        ("room", Setting(scheme="clients", clients=100_000, entries=1000, epsilon=16.0, rounds=1)),
+        (
+            "tables",
+            Setting(scheme="clients", clients=100_000, entries=1000, epsilon=16.0, rounds=1),
+        ),
     ],
 )
 def test_what_the_library_refuses_is_told_with_a_remedy(reason, setting):
