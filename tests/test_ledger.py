@@ -404,3 +404,23 @@ def test_a_ledger_that_others_could_forge_is_not_believed(tmp_path):
     for use in (lambda: Ledger.load(path), lambda: ledger.save(path)):
         with pytest.raises(PermissionError, match="others can write"):
             use()
+
+
+@pytest.mark.parametrize("evaluations", [0, 2])
+def test_the_most_that_fits_is_paid_for_and_a_little_more_is_not(evaluations):
+    given = {"clip": 1.0, "records": 2000, "sampling": 1.0, "clients": 4, "threshold": 3}
+    before = jopeq.RecordSum(epsilon=1.0, rounds=2, **given)
+    sums = jopeq.RecordSum(epsilon=1.0, rounds=4, evaluations=evaluations, **given)
+    used = Ledger(2.0, 1e-5)
+    for _ in range(2):
+        used.charge(before, 100, run="statistics")
+    most = used.most_epsilon(sums, 100)
+    assert used.remaining < most < 2.0  # they compose better than they add up
+    for factor in (1.0, 1.01):
+        ledger, scheme = Ledger.from_json(used.to_json()), replace(sums, epsilon=most * factor)
+        with nullcontext() if factor == 1.0 else pytest.raises(BudgetSpentError):
+            for _ in range(4):
+                ledger.charge(scheme, 100, run="training")
+            for _ in range(evaluations):
+                ledger.charge(scheme.evaluation, 4, run="training")
+    assert ledger.most_epsilon(sums, 100) == 0.0
