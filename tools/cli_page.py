@@ -43,6 +43,7 @@ EXAMPLES = {
     "jopeq doctor": "jopeq doctor model.npz",
     "jopeq ledger init": "jopeq ledger init ledger.json --budget 20",
     "jopeq ledger show": "jopeq ledger show ledger.json",
+    "jopeq ledger plan": "jopeq ledger plan ledger.json --rounds 10 --clients 5 --records 2700",
     "jopeq ledger report": "jopeq ledger report ledger.json",
     "jopeq-lab demo": "jopeq-lab demo",
     "jopeq-lab train": (
