@@ -145,6 +145,7 @@ class SumMod(Mod):
             check_scheme(scheme, unsigned, RecordSum, ClientSum)
         for survey in () if surveys is None or callable(surveys) else surveys:
             query_task(survey, run).terms(unsigned=unsigned)
+        self.app = ""  # its hash, where a guard knows it
         self._scheme, self._run, self._unsigned = scheme, run, unsigned
         self._frozen = frozen_names(frozen, model)
         self._dimension, self._evaluated = dimension, evaluated
@@ -167,7 +168,14 @@ class SumMod(Mod):
         app.code = "budget"
         budget = _budget(app, node, task)
         with budget.opened(app.context.state) as ledger:
-            app.code, account = "protocol", _Account(task, budget, ledger, app.context.state)
+            trusted = keys.get("trusted", ())
+            about = {
+                "asked": task.words,
+                "app": self.app,
+                "hospital": str(node.get("client", app.context.node_id)),
+                "asker": f"run {app.msg.metadata.run_id} of the hospitals {fingerprint(trusted)}",
+            }
+            app.code, account = "protocol", _Account(task, budget, ledger, app.context.state, about)
             client = account.member(terms, keys)
             if is_free:
                 account.check()
@@ -323,6 +331,7 @@ class _Account:
     budget: Budget
     ledger: Ledger
     state: RecordDict
+    about: Mapping[str, str]
     covers: int | None = None
 
     def check(self) -> None:
@@ -350,7 +359,7 @@ class _Account:
     def _charge(self, attempt: Any) -> dict[str, Any]:
         task, ledger = self.task, self.ledger
         ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
-        ledger.charge(task.scheme, task.dimension, run=task.label, ahead=ahead)
+        ledger.charge(task.scheme, task.dimension, run=task.label, ahead=ahead, about=self.about)
         self.budget.keep(ledger, self.state)
         self._look()
         spent = ledger.spent.epsilon
