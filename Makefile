@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes: let Python keep what it compiles, even where an image forbids it
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test quick test-flower lint bench docs figures pages dist clean
+.PHONY: demo test quick test-flower test-go-live lint bench docs figures pages dist clean
 
 $(DEMO): pyproject.toml lab/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -57,6 +57,10 @@ test-flower:
 		build/flower-$$version/bin/python -m pytest -q -n $(PROCESSES) --dist loadfile \
 			-m 'not flower' tests/flower || exit 1; \
 	done
+
+# The commands of docs/go-live.md, typed: three SuperNodes with TLS and authentication, minutes
+test-go-live: $(READY)
+	$(BIN)/python -m pytest -q --go-live tests/flower/test_go_live.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

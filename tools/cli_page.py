@@ -42,8 +42,9 @@ EXAMPLES = {
         "--number 'age 18 100' --category 'sex F M' --records 4200 --epsilon 1"
     ),
     "jopeq doctor": "jopeq doctor model.npz",
-    "jopeq ledger init": "jopeq ledger init ledger.json --budget 20",
+    "jopeq ledger init": "jopeq ledger init ledger.json --budget 2 --delta 1e-5",
     "jopeq ledger show": "jopeq ledger show ledger.json",
+    "jopeq ledger plan": "jopeq ledger plan ledger.json --rounds 10 --clients 5 --records 2700",
     "jopeq ledger report": "jopeq ledger report ledger.json",
     "jopeq-lab demo": "jopeq-lab demo",
     "jopeq-lab train": (

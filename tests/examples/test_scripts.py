@@ -41,6 +41,14 @@ def test_compress_an_update(printed):
     assert "a flipped bit: the payload is corrupted" in shown
 
 
+def test_own_loop(printed):
+    pytest.importorskip("sklearn")
+    shown = printed("own_loop.py")
+    assert len(re.findall(r"round \d+: 5 hospitals", shown)) == 9
+    shares = [int(found) for found in re.findall(r"(\d+) shares", shown)]
+    assert shares == [13, 13, 13, 13, 9]  # one attempt was repeated; the last was left out
+
+
 def test_ten_hospitals(printed):
     pytest.importorskip("sklearn")
     shown = printed("quickstart/ten_hospitals.py")
