@@ -33,6 +33,7 @@ from jopeq.sums.record_accounting import (
 from jopeq.sums.record_sum import RecordSum
 
 _FORMAT = "jopeq-ledger-2"
+_About = Mapping[str, str]
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
 
 
@@ -51,7 +52,7 @@ class Run:
     first: str = ""
     last: str = ""
     spent: RecordRounds
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: _About = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -219,7 +220,7 @@ class Ledger:
         *,
         run: str = "",
         ahead: int = 0,
-        about: Mapping[str, str] | None = None,
+        about: _About | None = None,
     ) -> None:
         """Charge one payload, or one share of a private sum, before anything reads the data.
 
@@ -282,7 +283,6 @@ class Ledger:
         >>> ledger.most_epsilon(sums, 50)
         1.972
         """
-        begin = self._begin  # of a name that no run has
 
         def is_paid(epsilon: float) -> bool:
             try:
@@ -290,22 +290,16 @@ class Ledger:
                 sums = [(given, entries)]
                 if isinstance(given, RecordSum) and given.evaluations:
                     sums.append((given.evaluation, EVALUATED))
-                new = [begin(one, size, "\0").with_rounds(one.rounds) for one, size in sums]
+                new = [self._begin(*one, "\0").with_rounds(one[0].rounds) for one in sums]
             except PlanError:  # too little for these records, or too much for δ
                 return epsilon <= self.remaining
-            runs = self._epsilon_of((*self.runs, *new))
-            return runs <= self._budget * (1.0 + _ROUNDING)
+            return self._epsilon_of((*self.runs, *new)) <= self._budget * (1.0 + _ROUNDING)
 
         step = min(self._budget, MAX_EPSILON) / 1000.0
         return step * bisect_left(range(1, 1001), True, key=lambda k: not is_paid(step * k))
 
     def _charge_share(
-        self,
-        scheme: RecordSum | ClientSum,
-        entries: int,
-        name: str,
-        ahead: int,
-        about: Mapping[str, str],
+        self, scheme: RecordSum | ClientSum, entries: int, name: str, ahead: int, about: _About
     ) -> None:
         with self._lock:
             run, unit = self._begin(scheme, entries, name), scheme.guarantee.unit
