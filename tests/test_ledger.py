@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from jopeq.sums.evaluation import EVALUATED
 
 import jopeq
 from jopeq import kernels
@@ -21,7 +22,6 @@ from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError, Upd
 from jopeq.ledger import Ledger
 from jopeq.privacy import Guarantee
 from jopeq.privacy.accounting import OPTIMAL, optimal_epsilon
-from jopeq.sums.evaluation import EVALUATED
 
 SCHEME = jopeq.scheme("laplace", epsilon=2.0, clip=0.1)
 UPDATE = np.linspace(-0.1, 0.1, 50, dtype=np.float32)  # costs ε = 100

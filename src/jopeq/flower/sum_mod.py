@@ -36,7 +36,6 @@ from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.statistics import Survey
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.sums.evaluation import EVALUATED
 from jopeq.sums.record_plan import epsilon_left
 from jopeq.sums.record_sample import Indices, draw_sample
 from jopeq.sums.record_sum import RecordSum
@@ -118,6 +117,8 @@ class SumMod(Mod):
         As for ``PayloadMod``: what a ``ClientSum`` leaves out. The strategy's must be the same.
     dimension : Optional[int] (default: None)
         Entries of a total, if known: other terms are refused.
+    evaluated : Optional[int] (default: None)
+        The same of an evaluation's.
     check : Optional[callable] (default: None)
         Called with the content of a message to train or evaluate on, and whether it is the latter,
         before anything is charged; raises to refuse the model.
@@ -136,6 +137,7 @@ class SumMod(Mod):
         frozen: Iterable[str] = (),
         model: Any = None,
         dimension: int | None = None,
+        evaluated: int | None = None,
         check: Callable[[RecordDict, bool], object] | None = None,
         surveys: Collection[Query] | Callable[[Query], object] | None = (),
     ) -> None:
@@ -146,7 +148,8 @@ class SumMod(Mod):
         self.app = ""  # its hash, where a guard knows it
         self._scheme, self._run, self._unsigned = scheme, run, unsigned
         self._frozen = frozen_names(frozen, model)
-        self._dimension, self._check, self._surveys = dimension, check, surveys
+        self._dimension, self._evaluated = dimension, evaluated
+        self._check, self._surveys = check, surveys
 
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
         """Agree, charge, let the app compute, mask."""
@@ -193,7 +196,7 @@ class SumMod(Mod):
             if isinstance(own, ClientSum):
                 raise ProtocolError("a ClientSum has no evaluations: nothing was sent")
             scheme = own.evaluation
-        dimension = EVALUATED if is_evaluation else self._dimension or offer.dimension
+        dimension = (self._evaluated if is_evaluation else self._dimension) or offer.dimension
         task = Task(
             scheme=scheme,
             dimension=dimension,

@@ -27,8 +27,8 @@ from jopeq.sums.record_sum import RecordSum
 RECORD = "jopeq-sum"
 """Key of the config record that carries a message of the circle either way."""
 
-LARGEST_LOSS = "largest-loss"
-"""Key in the configuration of an evaluation: what a record's loss is cut at."""
+SCORING = "scoring"
+"""Key in the configuration of an evaluation: the spec of the ``Scoring`` that is summed."""
 
 _MOST_SPEC, _MOST_NAME = 1 << 17, 200  # characters: a survey of a thousand columns
 _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
