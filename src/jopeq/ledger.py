@@ -23,7 +23,6 @@ from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.schemes.base import Scheme
 from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.evaluation import EVALUATED
 from jopeq.sums.record_accounting import (
     LEAST_DELTA,
     RecordRounds,
@@ -275,7 +274,7 @@ class Ledger:
     def most_epsilon(self, scheme: RecordSum | ClientSum, entries: int) -> float:
         """The largest ε, to a thousandth of the budget, whose whole run this ledger still pays for.
 
-        The run is ``scheme``'s, with its evaluations and another ε; 0 if there is none.
+        The run is ``scheme``'s with another ε, and evaluations count as rounds; 0 if there is none.
 
         >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
         >>> ledger = Ledger(2.0, 1e-5)
@@ -286,15 +285,14 @@ class Ledger:
 
         def is_paid(epsilon: float) -> bool:
             try:
-                given = replace(scheme, epsilon=epsilon)
-                sums = [(given, entries)]
-                if isinstance(given, RecordSum) and given.evaluations:
-                    sums.append((given.evaluation, EVALUATED))
-                new = [self._begin(*one, "\0").with_rounds(one[0].rounds) for one in sums]
+                new = self._begin(replace(scheme, epsilon=epsilon), entries, "\0")
             except PlanError:  # too little for these records, or too much for δ
                 return epsilon <= self.remaining
-            return self._epsilon_of((*self.runs, *new)) <= self._budget * (1.0 + _ROUNDING)
+            return self._epsilon_of((*self.runs, new.with_rounds(sums))) <= self._budget * (
+                1.0 + _ROUNDING
+            )
 
+        sums = scheme.sums if isinstance(scheme, RecordSum) else scheme.rounds
         step = min(self._budget, MAX_EPSILON) / 1000.0
         return step * bisect_left(range(1, 1001), True, key=lambda k: not is_paid(step * k))
 
