@@ -288,9 +288,8 @@ class Ledger:
                 new = self._begin(replace(scheme, epsilon=epsilon), entries, "\0")
             except PlanError:  # too little for these records, or too much for δ
                 return epsilon <= self.remaining
-            return self._epsilon_of((*self.runs, new.with_rounds(sums))) <= self._budget * (
-                1.0 + _ROUNDING
-            )
+            spent = self._epsilon_of((*self.runs, new.with_rounds(sums)))
+            return spent <= self._budget * (1.0 + _ROUNDING)
 
         sums = scheme.sums if isinstance(scheme, RecordSum) else scheme.rounds
         step = min(self._budget, MAX_EPSILON) / 1000.0
