@@ -110,5 +110,5 @@ def test_a_node_with_a_wrong_configuration_ends_with_1(jopeq_command):
     done = jopeq_command("doctor", "--node", 'jopeq-max-epsilon=-1 jopeq-max-delta="small"')
     assert done.exit_code == 1
     said = " ".join(done.output.split())
-    for part in ("jopeq-max-epsilon is -1", "jopeq-max-delta is 'small'", "jopeq-ledger is missing"):
+    for part in ("jopeq-max-epsilon is -1", "jopeq-max-delta is 'small'", "ledger is missing"):
         assert part in said
