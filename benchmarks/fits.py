@@ -554,6 +554,9 @@ def run_seconds(options):
 
 
 def rows_of(heading, rows):
+    """A table of the columns in which something stands."""
+    columns = [one for one in zip(heading, *rows, strict=True) if any(one[1:])]
+    heading, *rows = zip(*columns, strict=True)
     lines = [f"| {' | '.join(heading)} |", "|" + "---|" * len(heading)]
     return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
