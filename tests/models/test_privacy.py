@@ -120,7 +120,7 @@ def test_a_line_that_does_not_fit_moves_a_total_by_no_more_than_a_record(bad, tm
 def test_text_and_odd_rows_change_no_other_record():
     """A library that reads files makes a whole column text where one value is."""
     model = Hazard("t", [Category("ward", ["1", "True"])], event="dead", cuts=(0, 50, 100), **TERMS)
-    numbers = {"t": [20, 60.5, 70], "ward": [1.0, True, 1], "dead": [True, False, 1.0]}
+    numbers = {"t": [20, 60.5, 70], "ward": [np.float32(1), True, 1], "dead": [True, False, 1.0]}
     guessed = {name: [*map(str, one), "unknown"] for name, one in numbers.items()}
     assert (integers(model, numbers, 0, {}) == integers(model, guessed, 0, {})).all()
     model, rows = MODELS["features"], [[0.5] * 5, (0.1, 0.2, 0, 0, 0)]

@@ -142,6 +142,8 @@ def word_of(value: Any) -> str | None:
     """
     if _is_missing(value):
         return None
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
