@@ -47,7 +47,8 @@ def attack(
         typer.Option(help="lenet, another name of 'jopeq-lab train', or package.module:factory"),
     ] = "lenet",
     scheme: Annotated[
-        str | None, typer.Option(help=f"one of {', '.join(SCHEMES)}; without it, four are compared")
+        str | None,
+        typer.Option(help=f"one of {', '.join(SCHEMES)}, sphere; without it, four are compared"),
     ] = None,
     epsilon: Epsilon = None,
     rate: Rate = None,
@@ -173,9 +174,9 @@ def check_out(out: Path) -> None:
         ) from error
 
 
-def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None:
+def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme | Sphere]) -> None:
     """Raise ValueError unless every method can attack every scheme."""
-    centered = [label for label, one in schemes.items() if one.codec.is_scaled and one.center]
+    centered = [label for label, one in schemes.items() if isinstance(one, Scheme) and one.center]
     if "adaptive" in methods and centered:
         raise ValueError(
             f"--attack adaptive does not know center=true, which scheme {centered[0]!r} has: drop "
