@@ -26,6 +26,7 @@ from jopeq.cli.output import (
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 from jopeq_lab.cli.bars import LiveBar, load_with_bar
 from jopeq_lab.cli.settings import SMALL_MODELS, build_scheme
 

@@ -207,8 +207,8 @@ class TrainConfig(RunConfig):
         base = _named(self.scheme)
         if isinstance(base, Sphere):
             raise ValueError(
-                "scheme 'sphere' reports to the mean of a round, not to single updates: give people "
-                "instead of clients"
+                "a report of scheme 'sphere' tells the mean of a round alone: give people instead "
+                "of clients"
             )
         if not isinstance(base, Scheme):
             raise ValueError(f"scheme must be a scheme, its spec or its name, got {base!r}")
