@@ -502,7 +502,7 @@ BAD_KEYS = {
     "jopeq-max-delta": "small",
 }
 SMALL = jopeq.Sphere(epsilon=4.0, clip=1.0, max_entries=14)
-TERMS = {"jopeq": offer(SMALL, SMALL.round(dimension=14, seed=bytes(32)))}
+TERMS = {"jopeq": offer(SMALL, SMALL.round(dimension=13, seed=bytes(32)))}
 CLEAR = [jopeq.scheme("sdq", rate=4.0), jopeq.scheme("response", epsilon=4.0, rate=2.0)]
 CLEAR += [jopeq.scheme("response", epsilon=4.0, rate=2.0, per="tensor", center=True)]
 UNREADABLE = [Array("float32", (4,), SType.NUMPY, data) for data in (b"", b"garbage")]

@@ -148,11 +148,10 @@ def decode_report(terms: Round, report: bytes) -> Array:
 
 def _of_payload(scheme: Scheme | Round, payload: bytes) -> Likelihood:
     if isinstance(scheme, Round):
-        received = torch.from_numpy(decode_report(scheme, payload) / scheme.scale.unit)
+        row = torch.from_numpy(decode_report(scheme, payload) / scheme.scale.unit)
         deviation = math.sqrt(scheme.plan.error(0.0) / scheme.dimension)
         unit = torch.tensor([scheme.scale.unit], dtype=torch.float64)
-        ends = {"low": received, "high": received}
-        return _row("squares", deviation, **ends, is_clipped=False, unit=unit)
+        return _row("squares", deviation, low=row, high=row, is_clipped=False, unit=unit)
     opened, codec = scheme.open(payload), scheme.codec
     header, scales = opened.header, opened.scales
     if any(scale.mean for scale in scales):
