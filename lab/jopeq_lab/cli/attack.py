@@ -132,7 +132,7 @@ def attack(
     console.print(f"saved {out}")
 
 
-def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme]:
+def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme | Sphere]:
     if name is None:
         if given:
             raise typer.BadParameter(f"{', '.join(given)} needs --scheme")
@@ -249,7 +249,10 @@ _WIDEST_LABEL = 21  # characters of a label in the table, which then fits eighty
 
 
 def attack_table(
-    outcomes: Sequence[Outcome], schemes: Mapping[str, Scheme], victims: torch.Tensor, model: str
+    outcomes: Sequence[Outcome],
+    schemes: Mapping[str, Scheme | Sphere],
+    victims: torch.Tensor,
+    model: str,
 ) -> Table:
     """A row per scheme and attack, above the scores of a plain grey image."""
     import torch
@@ -312,7 +315,7 @@ def heading(outcome: Outcome) -> str:
     return "\n".join([*lines, outcome.method])
 
 
-def as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
+def as_dict(outcome: Outcome, scheme: Scheme | Sphere) -> dict[str, Any]:
     """The outcome as --json prints it."""
     recovered = outcome.recovered
     return {
