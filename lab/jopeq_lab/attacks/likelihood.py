@@ -150,8 +150,8 @@ def _of_payload(scheme: Scheme | Round, payload: bytes) -> Likelihood:
     if isinstance(scheme, Round):
         row = torch.from_numpy(decode_report(scheme, payload) / scheme.scale.unit)
         deviation = math.sqrt(scheme.plan.error(0.0) / scheme.dimension)
-        unit = torch.tensor([scheme.scale.unit], dtype=torch.float64)
-        return _row("squares", deviation, low=row, high=row, is_clipped=False, unit=unit)
+        clip = torch.tensor([scheme.scale.unit], dtype=torch.float64)
+        return _row("squares", deviation, low=row, high=row, is_clipped=False, unit=clip)
     opened, codec = scheme.open(payload), scheme.codec
     header, scales = opened.header, opened.scales
     if any(scale.mean for scale in scales):

@@ -288,7 +288,7 @@ def attack_table(
     return table
 
 
-def _epsilon_words(schemes: Iterable[Scheme]) -> str:
+def _epsilon_words(schemes: Iterable[Scheme | Sphere]) -> str:
     """The units of ε, of the schemes that have one."""
     found = [one.guarantee for one in schemes if math.isfinite(one.guarantee.epsilon)]
     units = list(dict.fromkeys(map(_unit, found)))
