@@ -94,7 +94,7 @@ def test_gpu_scores_are_the_plain_ones(plan, gpu):
     module, device = gpu
     terms = terms_of(*plan)
     plan, shared, clients = terms.plan, terms.shared, CLIENTS[1:3]
-    rows = np.stack([codebook.into_ball(row)[0] for row in updates_of(terms.dimension)[1:3]])
+    rows = np.stack([codebook.into_ball(row) for row in updates_of(terms.dimension)[1:3]])
     key = shared.key_words.tobytes()
     signs = codebook._signs(key, plan.padded)
     turned = codebook.rotate(rows, plan, shared)

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -69,7 +69,7 @@ class PayloadStrategy(Wrapper):
     ----------
     inner : Strategy
         Samples the clients and aggregates.
-    scheme : Scheme
+    scheme : Scheme or Sphere
         From ``jopeq.scheme``: the clients' own, or they refuse.
     frozen, model
         As for ``PayloadMod``; with a ``Sphere`` the mods' must be the same.
@@ -85,7 +85,7 @@ class PayloadStrategy(Wrapper):
     def __init__(
         self,
         inner: Strategy,
-        scheme: Scheme,
+        scheme: Scheme | Sphere,
         *,
         frozen: Iterable[str] = (),
         model: Any = None,
@@ -140,7 +140,7 @@ class PayloadStrategy(Wrapper):
             if self._round is not None:  # each has a number of its own
                 message.content = own_content(message)
             message.content[RECORD] = record = offer(scheme, self._round, own)
-            if scheme.per == "layers":
+            if isinstance(scheme, Scheme) and scheme.per == "layers":
                 scales = scheme.codec.scaling.public(tuple(model.floats))
                 record["clips"] = [scale.unit for scale in scales]
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
@@ -175,8 +175,7 @@ class PayloadStrategy(Wrapper):
             rejected = (f"node {node}: {reason}" for node, reason in report.rejected.items())
             listed = "; ".join((*map(str, report.failed), *rejected))
             raise self._rounds.failure(f"no reply of round {server_round} could be used: {listed}")
-        if self._scheme.per == "layers":
-            self._move_clips(opened)
+        self._move_clips(opened)
         drop_uneven_lists(usable, self.inner)
         weigh(usable, self.inner, weights_of(usable, self.inner, self._max_weight_ratio))
         with one_reply(self.inner, usable, is_mean=self._is_mean) as given:
@@ -225,7 +224,7 @@ class PayloadStrategy(Wrapper):
     def _open(self, payload: bytes, node: int) -> Opened | bytes:
         """A payload, or a report, as far as its form tells that it is one of the round."""
         if self._round is None:
-            return open_update(self._scheme, payload, self._models[node])
+            return open_update(cast(Scheme, self._scheme), payload, self._models[node])
         self._round.open_report(payload, self._numbers[node], None)
         return payload
 
@@ -277,7 +276,7 @@ class PayloadStrategy(Wrapper):
     def _mean(self, opened: list[_Opened]) -> Mean:
         replies = [one.reply for one in opened]
         weights = weights_of(replies, self.inner, self._max_weight_ratio)
-        return mean_of([one.opened for one in opened], weights, self._scheme)
+        return mean_of([one.opened for one in opened], weights, cast(Scheme, self._scheme))
 
     def _decode_replies(self, opened: list[_Opened]) -> list[_Opened]:
         """Give every reply its client's model."""
@@ -297,7 +296,9 @@ class PayloadStrategy(Wrapper):
         return self._accept(accepted)
 
     def _move_clips(self, accepted: list[_Opened]) -> None:
-        """Set the clips of the next round by a few clients' updates of the most common layout."""
+        """Set the next round's clips of layers by a few updates of the most common layout."""
+        if not isinstance(self._scheme, Scheme) or self._scheme.per != "layers":
+            return
         names = Counter(one.opened.header.names for one in accepted).most_common(1)
         some = [one for one in accepted if one.opened.header.names == names[0][0]][:_CLIENTS]
         updates = [decode_update(one.opened, one.model) for one in some]
@@ -327,7 +328,7 @@ class PayloadStrategy(Wrapper):
         return {
             **super().state_dict(),
             "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
-            "clips": self._scheme.clips,
+            "clips": getattr(self._scheme, "clips", ()),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -338,7 +339,7 @@ class PayloadStrategy(Wrapper):
             for node, counts in state["spent"].items()
         }
         if state["clips"]:
-            self._scheme = self._scheme.with_clips(dict(state["clips"]))
+            self._scheme = cast(Scheme, self._scheme).with_clips(dict(state["clips"]))
 
 
 class _Opened(NamedTuple):

@@ -287,7 +287,7 @@ class Codec(ABC, Generic[S]):
 
     def scales_apart(self, names: tuple[str, ...]) -> bool:
         """Whether some of these tensors are running statistics with a scale of their own."""
-        may_differ = self.is_scaled and not self.scheme.is_whole and self.scheme.per != "layers"
+        may_differ = self.is_scaled and self.scheme.per != "layers"
         return may_differ and any(map(is_statistic, names))
 
     def to_body(

@@ -6,7 +6,6 @@ Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i�
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import fields
 from typing import Any
@@ -86,16 +85,6 @@ def check_clients(scheme: Any, clients: int | None) -> int:
 def check_dimension(dimension: int) -> int:
     """``dimension`` as an int that a share can have."""
     return check_count("dimension", dimension, 1, MAX_ENTRIES - 1)
-
-
-def spec_of(scheme: Any) -> str:
-    """Name and parameters that are not defaults, as JSON."""
-    changed = {
-        field.name: getattr(scheme, field.name)
-        for field in fields(scheme)
-        if getattr(scheme, field.name) != field.default
-    }
-    return json.dumps([scheme.name, changed], separators=(",", ":"), sort_keys=True)
 
 
 def shared_stream(seed: bytes) -> SharedStream:
