@@ -63,6 +63,7 @@ def check_recovery(clients: int, threshold: int, colluding: int) -> None:
     """Raise unless the threshold lets a sum open without missing members, and only once."""
     if 2 * threshold <= clients + colluding:
         raise ValueError(
-            f"threshold must be above (clients + colluding)/2 = {(clients + colluding) / 2:g} for "
-            f'dropouts="recover", got {threshold}: raise threshold'
+            f"threshold must be above (clients + colluding)/2 = {(clients + colluding) / 2:g} to "
+            f"recover sums that lack clients, got {threshold}: with fewer, a server could open "
+            "both secrets of a client; raise threshold"
         )

@@ -313,7 +313,7 @@ def test_a_sealed_share_that_was_changed_stops_its_receiver(round_of):
         *(({name: value}, name) for name, value in (("bits", 0), ("bits", 33), ("length", 0))),
         *(({"clients": 1}, "clients"), ({"threshold": 11}, "threshold"), ({"seed": b"x"}, "seed")),
         *(({"threshold": 5}, r"above \(clients"), ({"colluding": 3}, r"above \(clients")),
-        ({"clients": 3, "threshold": 3, "colluding": 2}, "at least 2"),
+        ({"clients": 3, "threshold": 3, "colluding": 2}, "at least 4"),
         *(({"threshold": value}, "threshold") for value in (7.5, "7", None, True)),
         *(({"length": 2.5}, "length"), ({"bits": "8"}, "bits"), ({"round": None}, "round")),
         *(({"is_signed": 2}, "is_signed"), ({"spec": None}, "spec")),

@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import cached_property, partial
 from itertools import pairwise
 
-from jopeq.checks import check_count
+from jopeq.checks import check_count, check_recovery
 from jopeq.circle.graph import COMPLETE_UP_TO, Graph
 from jopeq.circle.masks import LEAST_BITS, MOST_BITS
 from jopeq.errors import ProtocolError, TooFewClientsError
@@ -123,28 +123,16 @@ class Terms:
             ("length", 1, 1 << 48),
             ("clients", 2, 1 << 20),
             ("colluding", 0, 1 << 20),
-            ("threshold", 0, 1 << 20),
         ):
             object.__setattr__(self, name, check_count(name, getattr(self, name), least, most))
+        check_count("clients", self.clients, self.colluding + 2)  # two honest ones hide each other
+        threshold = check_count("threshold", self.threshold, self.colluding + 2, self.clients)
+        object.__setattr__(self, "threshold", threshold)
+        check_recovery(self.clients, threshold, self.colluding)
         if self.is_signed not in (True, False) or not isinstance(self.spec, str):
             raise ValueError(
                 f"is_signed must be True or False and spec text, got {self.is_signed!r} and "
                 f"{self.spec!r:.80}"
-            )
-        if 2 * self.threshold <= self.clients + self.colluding:
-            raise ValueError(
-                "threshold must be above (clients + colluding)/2 = "
-                f"{(self.clients + self.colluding) / 2:g}, got {self.threshold}: with fewer, a "
-                "server could open both secrets of a client; raise threshold"
-            )
-        if self.threshold > self.clients:
-            raise ValueError(
-                f"threshold must be at most clients = {self.clients}, got {self.threshold}"
-            )
-        if self.threshold - self.colluding < 2:
-            raise ValueError(
-                f"threshold − colluding must be at least 2, got {self.threshold} − "
-                f"{self.colluding}: the sum of one honest client hides nothing"
             )
         for name, size in (("seed", SEED_BYTES), ("round", ROUND_BYTES)):
             value = getattr(self, name)

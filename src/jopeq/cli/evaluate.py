@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jopeq.cli.options import AsJson
+from jopeq.cli.options import AsJson, Colluding, Delta, Tables, Threshold
 from jopeq.cli.output import explain_errors, print_json
 from jopeq.models import Fit
 from jopeq.models import evaluate as evaluate_fit
@@ -16,18 +16,16 @@ from jopeq.statistics import Category
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="what jopeq fit --out has saved")],
-    files: Annotated[
-        list[Path], typer.Option("--csv", help="a hospital's table with a line of names; repeated")
-    ],
+    files: Tables,
     records: Annotated[int, typer.Option(help="public estimate of all records")],
     epsilon: Annotated[float, typer.Option(help="ε of one record, on top of the fit's")],
     cut: Annotated[float, typer.Option(help="predict the outcome from this chance on")] = 0.5,
     by: Annotated[
         str | None, typer.Option(help="also by group: 'COLUMN LEVEL LEVEL …', such as 'sex F M'")
     ] = None,
-    delta: Annotated[float, typer.Option(help="δ at which ε is stated")] = 1e-5,
-    threshold: Annotated[int, typer.Option(help="fewest hospitals in a sum")] = 3,
-    colluding: Annotated[int, typer.Option(help="hospitals that may be curious")] = 1,
+    delta: Delta = 1e-5,
+    threshold: Threshold = 3,
+    colluding: Colluding = 1,
     plot: Annotated[
         Path | None, typer.Option(help="draw ROC and calibration curves into this file")
     ] = None,

@@ -8,16 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from jopeq.cli.options import AsJson
+from jopeq.cli.options import AsJson, Colluding, Delta, Tables, Threshold
 from jopeq.cli.output import explain_errors, print_json
 from jopeq.models import Model, parse_column
 from jopeq.models.model import MODELS
 
 
 def fit(
-    files: Annotated[
-        list[Path], typer.Option("--csv", help="a hospital's table with a line of names; repeated")
-    ],
+    files: Tables,
     outcome: Annotated[str, typer.Option(help="the column that is explained")],
     records: Annotated[int, typer.Option(help="public estimate of all records")],
     epsilon: Annotated[float, typer.Option(help="ε of one record, for the whole fit")],
@@ -53,9 +51,9 @@ def fit(
         bool, typer.Option("--additive", help="a shape for every number, not a slope")
     ] = False,
     messages: Annotated[int | None, typer.Option(help="how many sums")] = None,
-    delta: Annotated[float, typer.Option(help="δ at which ε is stated")] = 1e-5,
-    threshold: Annotated[int, typer.Option(help="fewest hospitals in a sum")] = 3,
-    colluding: Annotated[int, typer.Option(help="hospitals that may be curious")] = 1,
+    delta: Delta = 1e-5,
+    threshold: Threshold = 3,
+    colluding: Colluding = 1,
     plan: Annotated[
         bool, typer.Option("--plan", help="say what to expect, and fit nothing")
     ] = False,

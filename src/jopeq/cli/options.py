@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -30,6 +31,12 @@ Parameter = Annotated[
         help="any other parameter of the scheme, NAME=VALUE; may be repeated",
     ),
 ]
+Tables = Annotated[
+    list[Path], typer.Option("--csv", help="a hospital's table with a line of names; repeated")
+]
+Delta = Annotated[float, typer.Option(help="δ at which ε is stated")]
+Threshold = Annotated[int, typer.Option(help="fewest hospitals in a sum")]
+Colluding = Annotated[int, typer.Option(help="hospitals that may be curious")]
 
 
 def was_given(context: typer.Context, name: str) -> bool:

@@ -7,24 +7,22 @@ from typing import Annotated
 
 import typer
 
-from jopeq.cli.options import AsJson
+from jopeq.cli.options import AsJson, Colluding, Delta, Tables, Threshold
 from jopeq.cli.output import explain_errors, print_json
 from jopeq.statistics import Survey, parse_question
 from jopeq.statistics.tables import read_csv
 
 
 def stats(
-    files: Annotated[
-        list[Path], typer.Option("--csv", help="a hospital's table with a line of names; repeated")
-    ],
+    files: Tables,
     ask: Annotated[
         list[str],
         typer.Option(help="'COLUMN: QUESTION …', such as 'age: mean 0 120'; may be repeated"),
     ],
     epsilon: Annotated[float, typer.Option(help="ε of one record, for all questions together")],
-    delta: Annotated[float, typer.Option(help="δ at which ε is stated")] = 1e-5,
-    threshold: Annotated[int, typer.Option(help="fewest hospitals in a sum")] = 3,
-    colluding: Annotated[int, typer.Option(help="hospitals that may be curious")] = 1,
+    delta: Delta = 1e-5,
+    threshold: Threshold = 3,
+    colluding: Colluding = 1,
     hospitals_per_person: Annotated[
         int, typer.Option(help="hospitals in which one person may be")
     ] = 1,

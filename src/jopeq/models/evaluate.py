@@ -7,10 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jopeq.errors import TooFewClientsError
 from jopeq.models.columns import Key, read_table
 from jopeq.models.fit import Fit
-from jopeq.random.streams import fresh_seed
 from jopeq.statistics.evaluation import Evaluation, Scoring
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_sum import RecordSum
@@ -91,17 +89,10 @@ def evaluate(
         As for the models.
     """
     count, scoring = len(tables), scoring_of(fit, cut, by)
-    if count < threshold:
-        raise TooFewClientsError(f"threshold={threshold} hospitals must be in a sum, got {count}")
     scheme = RecordSum(
         epsilon=epsilon, delta=delta, clip=1.0, records=records, sampling=1.0, rounds=1,
-        clients=count, threshold=threshold, colluding=colluding,
+        clients=max(count, threshold), threshold=threshold, colluding=colluding,
         hospitals_per_person=hospitals_per_person,
     )  # fmt: skip
-    plan, seed = scheme.plan(scoring.dimension), fresh_seed()
-    totals = [score_table(fit, table, scoring, by) for table in tables]
-    shared = np.zeros(plan.dimension, dtype=np.int64)
-    for total in totals:
-        shared += scheme.encode(total, seed=seed)
-    mean = scheme.decode(shared, seed=seed, dimension=scoring.dimension, clients=count)
+    mean = scheme.pool([score_table(fit, table, scoring, by) for table in tables])
     return scoring.read(mean, scheme, count)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jopeq.errors import DataError, PayloadError, TooFewClientsError
+from jopeq.errors import DataError, PayloadError
 from jopeq.models import columns as kinds
 from jopeq.models.columns import Bools, Column, Design, Key, Number
 from jopeq.models.fit import Fit
@@ -27,7 +27,6 @@ from jopeq.models.method import Records, State
 from jopeq.models.plan import ModelPlan, plan_model
 from jopeq.models.prediction import Heads, softmax
 from jopeq.models.totals import MOST_RECORDS, Array
-from jopeq.random.streams import fresh_seed
 from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.questions import check_edges
 from jopeq.statistics.tables import Tell, word_of
@@ -287,19 +286,11 @@ class Model(ABC):
         A table is a dict of columns, a structured array, a frame of pandas or polars, or the path
         of a CSV file. If one is refused, nothing is summed.
         """
-        count, state = len(tables), State()
-        if count < self.threshold:
-            reason = f"threshold={self.threshold} hospitals must be in a sum, got {count}"
-            raise TooFewClientsError(reason)
-        hospitals = [self.read(table) for table in tables]
+        hospitals, state = [self.read(table) for table in tables], State()
         while state.step < self.method.messages:
-            private, plan = self.sum_of(state.step), self.plan_of(state.step, count)
-            given: Any = {"seed": fresh_seed(), "clients": count, "plan": plan}
-            shared = np.zeros(plan.dimension, dtype=np.int64)
-            for records in hospitals:
-                shared += private.encode(self.total(records, state.step, state.sent), **given)
-            mean = private.decode(shared, dimension=plan.dimension, **given)
-            state = self.advance(state, mean, clients=count)
+            totals = [self.total(records, state.step, state.sent) for records in hospitals]
+            mean = self.sum_of(state.step).pool(totals)
+            state = self.advance(state, mean, clients=len(tables))
         return self.finish(state)
 
 

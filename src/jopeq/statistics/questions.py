@@ -170,7 +170,9 @@ class _Bounded(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _set_bounds(self, "lower", "upper")
+        lower, upper = check_bounds("lower and upper", self.lower, self.upper)
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "upper", upper)
 
     @property
     def value(self) -> Value:
@@ -417,12 +419,6 @@ def check_words(name: str, words: Any) -> tuple[str, ...]:
             f"{name} must be different words, at least one, got {show_few(tuple(words))}"
         )
     return found
-
-
-def _set_bounds(question: Any, *names: str) -> None:
-    found = check_bounds(" and ".join(names), *(getattr(question, name) for name in names))
-    for name, bound in zip(names, found, strict=True):
-        object.__setattr__(question, name, bound)
 
 
 def show_few(values: Sequence[Any]) -> str:

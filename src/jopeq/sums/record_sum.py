@@ -15,7 +15,7 @@ a dimension, and ``jopeq.sums.client_sum`` a front for clients of one record eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from jopeq import kernels
 from jopeq.checks import check_recovery
-from jopeq.errors import PayloadError, UpdateError
+from jopeq.errors import PayloadError, TooFewClientsError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
 from jopeq.privacy.guarantee import Guarantee, count_of
-from jopeq.random.streams import PrivateStream, private_stream
+from jopeq.random.streams import PrivateStream, fresh_seed, private_stream
 from jopeq.schemes.parameters import as_annotated
 from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds
@@ -402,6 +402,21 @@ class RecordSum:
         values *= plan.step / self.expected_batch
         rotate_back(values, shared)
         return values
+
+    def pool(self, totals: Sequence[ClippedTotal]) -> Array:
+        """The mean row of hospitals that are all in this process, through a share of each."""
+        count = len(totals)
+        if count < self.threshold:
+            raise TooFewClientsError(
+                f"threshold={self.threshold} hospitals must be in a sum, got {count}"
+            )
+        dimension = totals[0].dimension
+        plan = self.plan(dimension, count)
+        given: Any = {"seed": fresh_seed(), "clients": count, "plan": plan}
+        shared = np.zeros(plan.dimension, dtype=np.int64)
+        for total in totals:
+            shared += self.encode(total, **given)
+        return self.decode(shared, dimension=dimension, **given)
 
     def _most(self, most_records: int | None) -> int:
         most = self.most_records or self.records
