@@ -13,9 +13,9 @@
 Every run appends lines to results/fits.jsonl. DIR holds the unpacked packages lifelines,
 scikit-survival and statsmodels, whose tables are read; with interpret installed, ``tables`` also
 fits its DP-EBM in one trusted place. With ``--converged`` the data sets get scikit-learn's logistic
-regression instead, without privacy, its weight decay chosen on held-out training records. Bounds of columns are public knowledge, written down here.
-Nothing was tuned on these test sets. Central noise has the law of the plan: as much as the shares
-of all hospitals together.
+regression instead, without privacy, its weight decay chosen on held-out training records. Bounds of
+columns are public knowledge, written down here. Nothing was tuned on these test sets. Central noise
+has the law of the plan: as much as the shares of all hospitals together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A section of docs/people.md and its figure, from results/people_bench.json: no number on it is typed by hand.
+"""Write a section of docs/people.md and its figure from results/people_bench.json.
+
+No number on it is typed by hand.
 
 python benchmarks/people_page.py results/people_bench.json docs
 """

@@ -13,7 +13,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from jopeq.sums.evaluation import EVALUATED
 
 import jopeq
 from jopeq import kernels
@@ -423,4 +422,4 @@ def test_the_most_that_fits_is_paid_for_and_a_little_more_is_not():
             for _ in range(4):
                 ledger.charge(scheme, 100, run="training")
             for _ in range(2):
-                ledger.charge(scheme.evaluation, EVALUATED, run="training")
+                ledger.charge(scheme.evaluation, 100, run="training")

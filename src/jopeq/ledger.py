@@ -23,7 +23,6 @@ from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.schemes.base import Scheme
 from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.evaluation import EVALUATED
 from jopeq.sums.record_accounting import (
     LEAST_DELTA,
     RecordRounds,
@@ -274,7 +273,8 @@ class Ledger:
     def most_epsilon(self, scheme: RecordSum | ClientSum, entries: int) -> float:
         """The largest ε, to a thousandth of the budget, whose whole run this ledger still pays for.
 
-        The run is ``scheme``'s, with its evaluations and another ε; 0 if there is none.
+        The run is ``scheme``'s with another ε, its evaluations counted as sums of as many entries;
+        0 if there is none.
 
         >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
         >>> ledger = Ledger(2.0, 1e-5)
@@ -289,7 +289,7 @@ class Ledger:
                 given = replace(scheme, epsilon=epsilon)
                 sums = [(given, entries)]
                 if isinstance(given, RecordSum) and given.evaluations:
-                    sums.append((given.evaluation, EVALUATED))
+                    sums.append((given.evaluation, entries))
                 new = [begin(one, size, "\0").with_rounds(one.rounds) for one, size in sums]
             except PlanError:  # too little for these records, or too much for δ
                 return epsilon <= self.remaining

@@ -145,9 +145,10 @@ def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int
 
 def _words_of(query: Query) -> str:
     if isinstance(query, Survey):
-        names = dict.fromkeys(one.name for one in query.questions)
-        columns = {n: [one.column for one in query.questions if one.name == n] for n in names}
-        return " and ".join(f"{name} of {', '.join(columns[name])}" for name in names)
+        asked: dict[str, list[str]] = {}
+        for one in query.questions:
+            asked.setdefault(one.name, []).append(one.column)
+        return " and ".join(f"{name} of {', '.join(columns)}" for name, columns in asked.items())
     columns = list(dict.fromkeys(name for name, _ in query.design.keys))
     outcome = " and ".join(dict.fromkeys(name for name, _ in query.outcome_keys))
     return f"a {query.word} model of {outcome} by {', '.join(columns)}"
