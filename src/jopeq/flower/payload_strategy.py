@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -103,8 +102,8 @@ class PayloadStrategy(Wrapper):
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
         self._scheme = scheme  # with this round's clips of all tensors
-        self._delta, self._max_weight_ratio = delta, max_weight_ratio
-        self._max_norm_ratio, self._is_mean = max_norm_ratio, False
+        self._delta, self._is_mean = delta, False
+        self._max_weight_ratio, self._max_norm_ratio = max_weight_ratio, max_norm_ratio
         self._spent: dict[int, Composition] = {}
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
@@ -424,7 +423,6 @@ class Mean(NamedTuple):
 
     update: dict[str, NDArray[np.float64]]
     norms: list[float]  # of the updates
-    shares: list[float]
     failed: dict[int, PayloadError]  # position of each bad payload; it may be in the sum in part
 
 
@@ -437,19 +435,19 @@ def mean_of(opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme) 
     """
     whole = math.fsum(weights)
     shares = [weight / whole for weight in weights]
-    found = Mean({}, [0.0] * len(opened), shares, {})
+    found = Mean({}, [0.0] * len(opened), {})
     layouts: dict[tuple[str, ...], list[int]] = {}
     for index, one in enumerate(opened):
         layouts.setdefault(one.header.names, []).append(index)
     for names, places in layouts.items():
-        first = opened[places[0]]
         parts = [opened[index] for index in places], [shares[index] for index in places]
         flat, norms, failed = weighted_sum(*parts, scheme)
         for index, norm in zip(places, norms, strict=True):
             found.norms[index] = norm
         found.failed.update({places[place]: error for place, error in failed.items()})
-        ends = zip(names, first.header.shapes, first.sizes, accumulate(first.sizes), strict=True)
-        for name, shape, size, end in ends:
-            piece = flat[end - size : end].reshape(shape)
+        first, end = opened[places[0]], 0
+        for name, shape, size in zip(names, first.header.shapes, first.sizes, strict=True):
+            start, end = end, end + size
+            piece = flat[start:end].reshape(shape)
             found.update[name] = found.update[name] + piece if name in found.update else piece
     return found

@@ -310,7 +310,9 @@ class Aggregator:
         self._secrets = secrets
         self._is_signed = secrets is not None
         self._total = np.zeros(terms.plan.padded, dtype=np.int64)
-        self._on_device = None if device is None else devices.zeros(terms.plan.padded, device)
+        self._on_device: Any = None
+        if device is not None:
+            self._on_device = devices.codewords().zeros(terms.plan.padded, device)
         self._seen = Numbers(terms.people)
         self._waiting: list[tuple[int, int]] = []
 

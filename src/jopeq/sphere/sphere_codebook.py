@@ -90,7 +90,7 @@ def rotate(rows: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.in
     """
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     if kernels.are_loaded():
-        whole = kernels.rotate_rows(np.atleast_2d(rows), first, second)
+        whole = kernels.cpu.rotate_rows(np.atleast_2d(rows), first, second)
     else:
         whole = np.array([_rotate_row(row, first, second) for row in np.atleast_2d(rows)])
     return whole.reshape(*rows.shape[:-1], plan.padded)
@@ -108,7 +108,7 @@ def decode_sum(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream)
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     turned = total.astype(np.float64)
     if kernels.are_loaded():
-        turned = kernels.unrotate_row(turned, second)
+        turned = kernels.cpu.unrotate_row(turned, second)
     else:
         turned = hadamard(second * hadamard(turned))
     return (first * turned)[: plan.dimension] * plan.scale
@@ -145,7 +145,7 @@ def scores(
     """(⟨u, x_b⟩, the first draw, the block) of every vector, a row for each client; exact."""
     kernels.note(len(clients) * plan.vectors * plan.block)
     if kernels.are_loaded():
-        return kernels.codeword_scores(
+        return kernels.cpu.codeword_scores(
             turned, clients.astype(np.uint32), plan.vectors, plan.block, _blocks_bytes(plan), shared
         )
     found = [
@@ -184,9 +184,10 @@ def add_codewords(
     """
     signed = _parts(indices, plan)  # (reports, L)
     vectors = (signed >> 1) + plan.pairs * np.arange(plan.lists)
-    where: Any = device if is_tensor(total) else kernels
+    on_device = is_tensor(total)
     kernels.note(clients.size * plan.lists * plan.block)
-    if where is device or kernels.are_loaded():
+    if on_device or kernels.are_loaded():
+        where: Any = device.codewords() if on_device else kernels.cpu
         who = np.repeat(clients, plan.lists).astype(np.uint32)
         is_negative = (signed & 1).ravel().astype(np.bool_)
         layout = (plan.block, _blocks_bytes(plan), shared)
@@ -234,11 +235,11 @@ def weights_on_device(
     clients: NDArray[np.int64],
 ) -> Weights:
     """The same for updates that lie on a GPU, a row each: they are scored there."""
-    found = device.codeword_scores(
+    products, firsts, blocks, squares = device.codewords().codeword_scores(
         *(rows, scale, limits, _signs(shared.key_words.tobytes(), plan.padded), clients),
         *(plan.vectors, plan.block, _blocks_bytes(plan), shared),
     )
-    return _weights(*found, plan)
+    return _weights(products, firsts, blocks, squares, plan)
 
 
 def _weights(

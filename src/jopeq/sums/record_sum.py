@@ -370,7 +370,7 @@ class RecordSum:
             )
         values = rotate(total.values, plan.bound / UNITS, shared)
         if kernels.are_loaded():
-            return kernels.draw_share(values, plan.law, plan.bits, private)
+            return kernels.cpu.draw_share(values, plan.law, plan.bits, private)
         return draw_share(plan, place(values, private), private)
 
     def decode(

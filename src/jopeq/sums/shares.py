@@ -109,7 +109,7 @@ def rotate(values: NDArray[Any], factor: float, shared: SharedStream) -> Array:
     kernels.note(len(values))
     turned, blocks = np.empty(len(values)), layers(len(values))
     if kernels.are_loaded():
-        kernels.rotate(values, factor, blocks, shared, turned)
+        kernels.cpu.rotate(values, factor, blocks, shared, turned)
         return turned
     np.multiply(values, factor, out=turned, dtype=np.float64)  # of float32 too
     for first, last, start in blocks:
@@ -122,7 +122,7 @@ def rotate_back(values: Array, shared: SharedStream) -> None:
     kernels.note(len(values))
     is_compiled = kernels.are_loaded()
     for first, last, start in reversed(layers(len(values))):
-        turn = kernels.unrotate if is_compiled else unrotate_block
+        turn = kernels.cpu.unrotate if is_compiled else unrotate_block
         turn(values[first:last], start, shared)
 
 
