@@ -154,7 +154,7 @@ class RecordStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
-        """As Flower's ``Strategy.start``: ``num_rounds`` in all, those before a resume included.
+        """Run ``num_rounds`` in all, earlier ones included, as Flower's ``Strategy.start``.
 
         By default the rounds are the scheme's, and the model starts as it was given.
         ``timeout`` is how long a round may take, attempts and waiting for hospitals included.
@@ -259,7 +259,7 @@ class RecordStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """What ``configure_evaluate`` found, with standard errors of the noise."""
+        """The metrics that ``configure_evaluate`` found, with standard errors of the noise."""
         if not self._found:
             return None
         metrics = MetricRecord(dict(self._found))

@@ -50,7 +50,7 @@ def can_code(recipe: Recipe | None, device: Any) -> bool:
 
 @dataclass
 class DeviceEntries:
-    """As ``Entries``, for float tensors on one GPU."""
+    """The ``Entries`` of float tensors on one GPU."""
 
     names: tuple[str, ...]
     tensors: tuple[Any, ...]
@@ -186,7 +186,7 @@ def add_codewords(
     shared: SharedStream,
     total: Any,
 ) -> None:
-    """As ``kernels.add_codewords``, into a tensor on a device."""
+    """``kernels.add_codewords`` into a tensor on a device."""
     from jopeq.kernels.gpu.codewords import add_codewords as add
 
     add(clients, vectors, signs, size, offset, shared.key_words.tobytes(), total)

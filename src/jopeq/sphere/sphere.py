@@ -130,7 +130,7 @@ class Sphere(Scheme):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What holds for updates of any dimension; ``guarantee_for`` has the exact ratio."""
+        """The guarantee for updates of any dimension; ``guarantee_for`` has the exact ratio."""
         return Guarantee(epsilon=self.epsilon, nominal=self.epsilon, unit="update")
 
     def guarantee_for(self, dimension: int) -> Guarantee:
@@ -153,7 +153,7 @@ class Sphere(Scheme):
         return 0.0 if plan is None else plan.error(norm)
 
     def bits_for(self, dimension: int) -> int:
-        """What one client sends, in all."""
+        """Bits that one client sends, in all."""
         plan = self.plan_for(dimension)
         return 0 if plan is None else plan.bits
 
@@ -164,7 +164,7 @@ class Sphere(Scheme):
 
     @property
     def bits_per_entry(self) -> float:
-        """Of a large update; see ``bits_for``."""
+        """Bits per entry of a large update; see ``bits_for``."""
         return self._plan(_LARGE).bits / _LARGE
 
     # Coding

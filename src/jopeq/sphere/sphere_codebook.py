@@ -38,7 +38,7 @@ def scale_entries(entries: Entries, scales: list[Scale]) -> Array:
 
 
 def report_bytes(plan: SpherePlan) -> int:
-    """What an index takes: little-endian."""
+    """Bytes of an index, which is little-endian."""
     return -(-plan.bits // 8)
 
 
@@ -236,7 +236,7 @@ def weights_on_device(
     shared: SharedStream,
     clients: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
-    """The same for updates that lie on a GPU, a row each: they are scored there."""
+    """``weights`` for updates that lie on a GPU, a row each: they are scored there."""
     found = device.codeword_scores(
         *(rows, scale, limits, _signs(shared.key_words.tobytes(), plan.padded), clients),
         *(plan.vectors, plan.block, _blocks_bytes(plan), shared),

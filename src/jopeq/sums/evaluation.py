@@ -45,7 +45,7 @@ def check_largest_loss(value: Any) -> float:
 def read_evaluation(
     scheme: RecordSum, mean: Any, *, clients: int, largest_loss: float
 ) -> Evaluation | None:
-    """What the decoded mean row of ``clients`` hospitals says; None if it is mostly noise.
+    """Read the decoded mean row of ``clients`` hospitals; None if it is mostly noise.
 
     ``scheme`` is ``evaluation`` of the scheme that trains.
     """

@@ -217,7 +217,7 @@ def _judge_all(
     padded: int | None,
     most_rows: int | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """What ``judge`` says of each slot's outputs and targets; its share of a patient; its record.
+    """The verdict of ``judge`` on each slot; the slot's share of a patient; its record.
 
     The model is run with float64 numbers.
     """
@@ -370,7 +370,7 @@ def _right_answers(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _right_signs(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The same for logits, which are positive where the target is 1."""
+    """``_right_answers`` for logits, which are positive where the target is 1."""
     signs = 2.0 * targets.to(outputs.dtype) - 1.0
     return (signs * outputs.reshape(targets.shape) / _JUMP).clamp(-1.0, 1.0) / 2.0 + 0.5
 
@@ -561,7 +561,7 @@ def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
 
 
 def _copy(model: nn.Module) -> nn.Module:
-    """The same parameters in new layers, so that nothing that a call leaves behind lasts."""
+    """The model's parameters in new layers, so that nothing that a call leaves behind lasts."""
     kept: list[Tensor] = [*model.parameters()]
     for layer in model.modules():
         kept += [one for one in vars(layer).values() if isinstance(one, Tensor) and not one.is_leaf]
@@ -685,7 +685,7 @@ class _Work:
 
 
 def _are_alike(one: Tensor, other: Tensor) -> bool:
-    """The same numbers, but for what a GPU rounds; NaN equals NaN."""
+    """Whether the numbers are equal, but for what a GPU rounds; NaN equals NaN."""
     off = 0.0 if one.device.type == "cpu" else _ALIKE
     wide = one.double(), other.double()
     length = float(wide[0].nan_to_num().norm())
@@ -693,7 +693,7 @@ def _are_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
-    """The same work as a CUDA graph: starting its kernels one by one takes longer than they do.
+    """Record work as a CUDA graph: starting its kernels one by one takes longer than they do.
 
     Work that no graph holds stays as it is.
     """

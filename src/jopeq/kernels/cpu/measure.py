@@ -15,7 +15,7 @@ _NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
 
 
 class CompiledSums(Sums):
-    """The same by kernels, where entries lie side by side.
+    """``Sums`` by kernels, where entries lie side by side.
 
     An energy of at most largest² shows that no entry is larger; else the plain path looks.
     """
