@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Tests start many processes: let Python keep what it compiles, even where an image forbids it
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test quick test-flower lint bench docs figures tutorials dist clean
+.PHONY: demo test quick test-flower test-go-live lint bench docs figures pages dist clean
 
 $(DEMO): pyproject.toml lab/pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jopeq needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -58,6 +58,10 @@ test-flower:
 			-m 'not flower' tests/flower || exit 1; \
 	done
 
+# The commands of docs/go-live.md, typed: three SuperNodes with TLS and authentication, minutes
+test-go-live: $(READY)
+	$(BIN)/python -m pytest -q --go-live tests/flower/test_go_live.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -77,13 +81,13 @@ docs: $(BROWSER)
 	JOPEQ_BROWSER=required $(BIN)/python -m pytest -q README.md docs tests/browser
 	@echo 'built and checked: $(BIN)/python -m http.server --directory build/site'
 
-# The pictures of docs/concepts.md and docs/guarantees.md, drawn by the library
+# The pictures of docs/entries.md and docs/guarantees.md, drawn by the library
 figures: $(READY)
 	$(BIN)/python tools/concept_figures.py docs/figures
 
-# docs/tutorials and docs/cli.md: what programs of examples/tutorials and commands print and draw
-tutorials: $(READY)
-	$(BIN)/python tools/tutorials.py
+# docs/quickstart.md and docs/commands.md: what the program of examples/quickstart and commands print and draw
+pages: $(READY)
+	$(BIN)/python tools/quickstart.py
 	$(BIN)/python tools/cli_page.py
 
 # Wheels and sdists of jopeq and jopeq-lab in dist/; the library's wheel is tried in an empty environment

@@ -1,4 +1,4 @@
-"""docs/people.md and its figure, from results/people_bench.json: no number on it is typed by hand.
+"""A section of docs/people.md and its figure, from results/people_bench.json: no number on it is typed by hand.
 
 python benchmarks/people_page.py results/people_bench.json docs
 """
@@ -118,8 +118,12 @@ def _gpu(found: Results) -> Table:
     return table
 
 
+START = "<!-- measured: written by benchmarks/people_page.py -->\n"
+END = "<!-- end -->"
+
+
 def people_page(results: Results) -> str:
-    """The text of the page."""
+    """The text of the section."""
     sphere, server = results["errors"]["sphere"], results["server"]
     measured, deviations = _measured(results["errors"])
     tables = {
@@ -182,7 +186,10 @@ def main(*paths: str) -> None:
     for file in files:
         results |= json.loads(file.read_text(encoding="utf-8"))
     (docs / "figures").mkdir(parents=True, exist_ok=True)
-    (docs / "people.md").write_text(people_page(results), encoding="utf-8")
+    page = docs / "people.md"
+    head, start, rest = page.read_text(encoding="utf-8").partition(START)
+    tail = rest.partition(END)[2]
+    page.write_text(f"{head}{start}\n{people_page(results).strip()}\n\n{END}{tail}", "utf-8")
     draw_people(results["errors"], docs / "figures" / "people.svg")
 
 

@@ -3,8 +3,7 @@
     python benchmarks/speed.py                    # up to 10^8 entries, under eight minutes
     python benchmarks/speed.py --most 1e6         # a quick look
     python benchmarks/speed.py --turns 2          # against hiccups: more than ten minutes
-    python benchmarks/speed.py --json results/bench.json    # and the page is written from these:
-    python benchmarks/speed_page.py results/bench.json docs/speed.md docs/figures
+    python benchmarks/speed.py --json results/bench.json --plot speed.svg
 
 ``--gpu FILE`` takes in what ``benchmarks/gpu.py --json FILE`` wrote, on whatever machine.
 """
@@ -25,7 +24,7 @@ from aggregation import measure_aggregation
 from codec import measure_codecs, measure_plain, measure_threads
 from first_call import measure_first_call
 from peers import measure_peers
-from speed_page import draw_speed
+from speed_figure import draw_speed
 from speed_tables import all_tables
 from stages import measure_stages
 from timing import cores, load, machine

@@ -1,4 +1,4 @@
-"""The benchmarks as tables, for the terminal and for docs/speed.md; and the targets."""
+"""The benchmarks as tables, for the terminal; and the targets."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def gpu_target_table(gpu: Results) -> Table:
 
 
 def all_tables(results: Results) -> dict[str, Table]:
-    """Those of everything that was measured, by the name that docs/speed.md has for them."""
+    """Those of everything that was measured, by name."""
     codecs, stages = results["codecs"], results["stages"]
     tables = {"codecs": codec_table(codecs)}
     tables |= {f"growth_{way}": growth_table(codecs, way) for way in (*WAYS, "eager")}

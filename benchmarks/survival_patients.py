@@ -135,7 +135,6 @@ def concordances(name: str, table: Any, asked: Survival, epsilon: float, runs: i
     line = {
         "what": "c-index", "data": name, "records": count, "epsilon": epsilon, "runs": runs,
         "c_index": float(np.mean(private)), "cox": float(np.mean(cox)),
-        "told": float(np.mean([not one.hidden for fit in fits for one in fit.values()])),
     }  # fmt: skip
     return line, fits[0]
 

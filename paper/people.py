@@ -4,7 +4,7 @@
     sum       cohorts of a hundred and more, trusting only the sum; central noise and none beside
     entries   per-entry schemes, at the ε that they add up to for a person
     attack    what four attackers see in one report of ``sphere``, and in per-entry ``response``
-    page      docs/person-level.md and its figures, from what is kept; needs the extras of paper/
+    page      docs/people.md and its figures, from what is kept; needs the extras of paper/
 
 Every run is a line of ``people.jsonl`` in ``--results`` as soon as it is there; a second call runs
 what is missing. All but ``page`` need PyTorch, NumPy and SciPy alone. More people than training

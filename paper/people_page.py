@@ -1,4 +1,4 @@
-"""docs/person-level.md and its figures, from the kept runs of ``paper.people``."""
+"""A section of docs/people.md and its figures, from the kept runs of ``paper.people``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from jopeq.errors import DataError
-from jopeq.files import atomic
 from jopeq_lab.attacks.picture import Row, save_grid
 from jopeq_lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq_lab.pictures.colours import LOOKS, look_of
@@ -38,10 +37,10 @@ def write(results: Path, docs: Path) -> None:
     if attacked:
         check_attacks(attacked)
         draw_attacks(results, attacked, docs / "figures" / "person-level-attacks.svg")
-        fill_in(docs / "attacks.md", START, attacks_table(attacked))
+        fill_in(docs / "entries.md", START, attacks_table(attacked))
     text = (
         environment()
-        .get_template("person-level.md.j2")
+        .get_template("people.md.j2")
         .render(
             reports=reports_table(runs),
             sums=sums_table(runs),
@@ -53,8 +52,7 @@ def write(results: Path, docs: Path) -> None:
             data_sets=sorted({run.data for run in runs}),
         )
     )
-    with atomic(docs / "person-level.md") as file:
-        file.write(text.encode())
+    fill_in(docs / "people.md", TRAINED, text.strip())
 
 
 def accuracy(runs: Iterable[people.PeopleRun], label: str, data: str) -> str:
@@ -179,16 +177,17 @@ def attacks_table(attacked: Sequence[Any]) -> str:
 
 
 def check_attacks(attacked: Sequence[Any]) -> None:
-    """Raise unless, as docs/attacks.md says, nothing is recovered from ``sphere``."""
+    """Raise unless, as docs/entries.md says, nothing is recovered from ``sphere``."""
     hits = [
         f"{one.label}, {one.method}"
         for one in attacked
         if one.label.startswith("sphere") and max(one.ssim) > RECOVERED
     ]
     if hits:
-        raise ClaimError(f"docs/attacks.md says that nothing is recovered: {'; '.join(hits)}")
+        raise ClaimError(f"docs/entries.md says that nothing is recovered: {'; '.join(hits)}")
 
 
+TRAINED = "<!-- trained: written by python -m paper.people page -->"
 START = "<!-- attacks on reports: written by python -m paper.people page -->"
 
 

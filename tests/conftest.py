@@ -38,6 +38,7 @@ KOLMOGOROV = math.sqrt(math.log(2 / FALSE_ALARM) / 2)
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--go-live", action="store_true", help="type the commands of docs/go-live.md")
     parser.addoption("--quick", action="store_true", help="run the core alone: QUICK")
 
 
@@ -72,12 +73,11 @@ LONGEST = (
 def pytest_collection_modifyitems(config, items):
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
-    if config.getoption("--slow"):
-        return
-    skip = pytest.mark.skip(reason="slow: run with --slow")
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(skip)
+    for mark, option in (("slow", "--slow"), ("golive", "--go-live")):
+        skip = pytest.mark.skip(reason=f"{mark}: run with {option}")
+        for item in items:
+            if mark in item.keywords and not config.getoption(option):
+                item.add_marker(skip)
 
 
 def pytest_collection_finish():

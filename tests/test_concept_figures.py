@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts.md and docs/guarantees.md show what the schemes do."""
+"""The pictures of docs/entries.md and docs/guarantees.md show what the schemes do."""
 
 import numpy as np
 import pytest

@@ -7,7 +7,8 @@ import os
 import pickle
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -404,3 +405,21 @@ def test_a_ledger_that_others_could_forge_is_not_believed(tmp_path):
     for use in (lambda: Ledger.load(path), lambda: ledger.save(path)):
         with pytest.raises(PermissionError, match="others can write"):
             use()
+
+
+def test_the_most_that_fits_is_paid_for_and_a_little_more_is_not():
+    given = {"clip": 1.0, "records": 2000, "sampling": 1.0, "clients": 4, "threshold": 3}
+    before = jopeq.RecordSum(epsilon=1.0, rounds=2, **given)
+    sums = jopeq.RecordSum(epsilon=1.0, rounds=4, evaluations=2, **given)
+    used = Ledger(2.0, 1e-5)
+    for _ in range(2):
+        used.charge(before, 100, run="statistics")
+    most = used.most_epsilon(sums, 100)
+    assert used.remaining < most < 2.0  # they compose better than they add up
+    for factor in (1.0, 1.01):
+        ledger, scheme = Ledger.from_json(used.to_json()), replace(sums, epsilon=most * factor)
+        with nullcontext() if factor == 1.0 else pytest.raises(BudgetSpentError):
+            for _ in range(4):
+                ledger.charge(scheme, 100, run="training")
+            for _ in range(2):
+                ledger.charge(scheme.evaluation, 100, run="training")

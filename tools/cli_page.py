@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: every command and option as the program knows them, with examples it ran.
+"""Writes the second half of docs/commands.md: every command and option, with examples it ran.
 
 The demo's figure of docs/index.md comes from the same run.
 
@@ -28,7 +28,8 @@ import typer
 from jopeq.cli import app as jopeq_app
 from jopeq_lab.cli import app as lab_app
 
-PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
+START = "<!-- commands: made by tools/cli_page.py -->\n"
 EXAMPLES = {
     "jopeq plan": "jopeq plan --epsilon 4 --dimension 7850 --clients 1000",
     "jopeq audit": "jopeq audit --scheme jopeq --epsilon 4 --rate 1",
@@ -41,8 +42,9 @@ EXAMPLES = {
         "--number 'age 18 100' --category 'sex F M' --records 4200 --epsilon 1"
     ),
     "jopeq doctor": "jopeq doctor model.npz",
-    "jopeq ledger init": "jopeq ledger init ledger.json --budget 20",
+    "jopeq ledger init": "jopeq ledger init ledger.json --budget 2 --delta 1e-5",
     "jopeq ledger show": "jopeq ledger show ledger.json",
+    "jopeq ledger plan": "jopeq ledger plan ledger.json --rounds 10 --clients 5 --records 2700",
     "jopeq ledger report": "jopeq ledger report ledger.json",
     "jopeq-lab demo": "jopeq-lab demo",
     "jopeq-lab train": (
@@ -55,11 +57,6 @@ EXAMPLES = {
     "jopeq-lab explore": "jopeq-lab explore --out explorer.html",
 }
 """One for each command but guard, which starts a node."""
-_INTRODUCTION = """
-What each command prints for one example, and all its options. `jopeq COMMAND --help` and
-`jopeq-lab COMMAND --help` tell the same; [the command line](commands.md) tells which command is
-for what.
-""".strip()
 _COLUMNS = 80
 _BAR = re.compile(r"━ \d+/\d+ ")  # of progress, with its time
 WIDEST = 84  # columns of what the commands print
@@ -78,16 +75,15 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def page_of(printed: Mapping[str, str]) -> str:
-    """The page, with what the example of each command printed."""
-    blocks = ["# Every command and option", _INTRODUCTION]
+    """All after ``START``, with what the example of each command printed."""
+    blocks = []
     for name, command in commands():
-        blocks += [f"## {name}", _text(command)]
+        blocks += [f"### {name}", _text(command)]
         if name in EXAMPLES:
             blocks.append(f"```sh\n{_folded(EXAMPLES[name])}\n```")
         if name in printed:
             blocks.append(f"```text\n{printed[name]}\n```")
         blocks += _tables(command)
-    blocks.append("<!-- made by tools/cli_page.py -->")  # last: the title must come first
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -185,4 +181,5 @@ def stack_demo(figures: Path) -> None:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page_of(run()), encoding="utf-8")
+    written = PAGE.read_text(encoding="utf-8").partition(START)[0]
+    PAGE.write_text(f"{written}{START}\n{page_of(run())}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts.md and docs/guarantees.md, from the library: ``make figures``.
+"""The pictures of docs/entries.md and docs/guarantees.md, from the library: ``make figures``.
 
 Noise is drawn from a fixed key here, so that the same code draws the same pictures.
 """

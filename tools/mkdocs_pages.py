@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 from griffe import Docstring, DocstringParameter, DocstringSectionKind
@@ -31,37 +31,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, content in (
         ("explore.html", page(home="index.html")),
         ("parameters.md", "\n\n".join(parameters_page()) + "\n"),
-        ("gallery.md", "\n".join(gallery_page(files)) + "\n"),
+        ("changelog.md", Path("CHANGELOG.md").read_text(encoding="utf-8")),
     ):
         files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let phones choose "…-phone.svg" where a picture has it; the gallery shows pictures small."""
+    """Let phones choose "…-phone.svg" where a picture has it."""
     for phone in files.src_uris:
-        if phone.endswith("-phone.svg") and page.file.src_uri != "gallery.md":
+        if phone.endswith("-phone.svg"):
             both = rf'<picture><source media="(max-width: 700px)" srcset="{phone}">\g<0></picture>'
             wide = re.escape(phone.replace("-phone", ""))
             html = re.sub(f'<img [^>]*src="{wide}"[^>]*>', both, html)
     return html
-
-
-def gallery_page(files: Files) -> Iterator[str]:
-    """Every picture of every page, once, with its caption and a link to the page that shows it."""
-    yield "# Gallery\n\nAll pictures of these pages. Each leads to the page that explains it.\n"
-    yield '<div class="gallery" markdown>\n'
-    seen = set()
-    for file in sorted(files.documentation_pages(), key=lambda file: file.src_uri):
-        text = file.content_string
-        title = re.search(r"^# (.+)$", text, re.MULTILINE)
-        for caption, source in re.findall(r"!\[([^\]]+)\]\(([^)\s]+)\)", text):
-            picture = posixpath.normpath(posixpath.join(posixpath.dirname(file.src_uri), source))
-            if picture not in seen and title:
-                seen.add(picture)
-                link = f"[![{caption}]({picture})]({file.src_uri})"
-                yield f"- {link} {caption}. *{title[1]}*\n"
-    yield "</div>"
 
 
 def parameters_page() -> Iterator[str]:

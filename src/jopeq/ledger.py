@@ -9,17 +9,18 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from jopeq.checks import check_count, check_delta, check_number, check_positive
-from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError
+from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError, PlanError
 from jopeq.files import atomic, check_own_file
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
+from jopeq.random.rational import MAX_EPSILON
 from jopeq.schemes.base import Scheme
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import (
@@ -31,12 +32,17 @@ from jopeq.sums.record_accounting import (
 from jopeq.sums.record_sum import RecordSum
 
 _FORMAT = "jopeq-ledger-2"
+_About = Mapping[str, str]
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Rounds of one private sum that a ledger was charged for, and the days of first and last."""
+    """Rounds of one private sum that a ledger was charged for, and the days of first and last.
+
+    ``about`` says in words what was ``asked``, by which ``asker``, of which ``hospital``, by which
+    ``app``; several of one kind are separated by semicolons.
+    """
 
     name: str
     scheme: str  # its spec
@@ -45,6 +51,7 @@ class Run:
     first: str = ""
     last: str = ""
     spent: RecordRounds
+    about: _About = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -59,8 +66,9 @@ class Run:
     def restored(cls, *, spent: dict[str, Any], **rest: Any) -> Run:
         """The run that ``asdict`` wrote; ``ValueError`` or ``TypeError`` for anything else."""
         run = cls(**rest, spent=RecordRounds(**spent))
-        if not all(isinstance(text, str) for text in (run.name, run.scheme, run.first, run.last)):
-            raise ValueError("name, scheme and days of a run must be texts")
+        texts = (run.name, run.scheme, run.first, run.last, *run.about, *run.about.values())
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("name, scheme and days of a run, and what it is about, must be texts")
         for name, count in (("entries", run.entries), ("planned", run.planned)):
             check_count(name, count, 1)
         for name, number in spent.items():
@@ -211,6 +219,7 @@ class Ledger:
         *,
         run: str = "",
         ahead: int = 0,
+        about: _About | None = None,
     ) -> None:
         """Charge one payload, or one share of a private sum, before anything reads the data.
 
@@ -223,6 +232,7 @@ class Ledger:
         the ledger belongs to. A run is a scheme, a dimension and the name ``run``; each has
         ``scheme.rounds`` rounds. Records may come and go between rounds: ε holds for each.
         ``ahead`` computes ε of so many rounds more, which later processes then find on disk.
+        ``about`` is kept for people (``Run.about``).
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
@@ -233,7 +243,7 @@ class Ledger:
         if isinstance(scheme, RecordSum | ClientSum):
             if isinstance(entries, Mapping):
                 entries = sum(entries.values())
-            self._charge_share(scheme, entries, run, ahead)
+            self._charge_share(scheme, entries, run, ahead, about or {})
             return
         check_clip_is_public(scheme)
         cost = scheme.guarantee
@@ -261,8 +271,33 @@ class Ledger:
                 return left
             return bisect_left(range(1, left), True, key=lambda more: not self._pays(begun, more))
 
+    def most_epsilon(self, scheme: RecordSum | ClientSum, entries: int) -> float:
+        """The largest ε, to a thousandth of the budget, whose whole run this ledger still pays for.
+
+        The run is ``scheme``'s with another ε, and evaluations count as rounds; 0 if there is none.
+
+        >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
+        >>> ledger = Ledger(2.0, 1e-5)
+        >>> ledger.charge(sums, 50)
+        >>> ledger.most_epsilon(sums, 50)
+        1.972
+        """
+
+        def is_paid(epsilon: float) -> bool:
+            try:
+                new = self._begin(replace(scheme, epsilon=epsilon), entries, "\0")
+            except PlanError:  # too little for these records, or too much for δ
+                return epsilon <= self.remaining
+            return self._epsilon_of((*self.runs, new.with_rounds(sums))) <= self._budget * (
+                1.0 + _ROUNDING
+            )
+
+        sums = scheme.sums if isinstance(scheme, RecordSum) else scheme.rounds
+        step = min(self._budget, MAX_EPSILON) / 1000.0
+        return step * bisect_left(range(1, 1001), True, key=lambda k: not is_paid(step * k))
+
     def _charge_share(
-        self, scheme: RecordSum | ClientSum, entries: int, name: str, ahead: int
+        self, scheme: RecordSum | ClientSum, entries: int, name: str, ahead: int, about: _About
     ) -> None:
         with self._lock:
             run, unit = self._begin(scheme, entries, name), scheme.guarantee.unit
@@ -283,7 +318,11 @@ class Ledger:
                 )
             for more in range(2, min(1 + ahead, left) + 1):
                 self._pays(run, more)
-            self._runs[run.key] = replace(run.with_rounds(1), last=_today())
+            told = dict(run.about)
+            for key, text in about.items():
+                if text and text not in told.setdefault(key, text).split("; "):
+                    told[key] += f"; {text}"
+            self._runs[run.key] = replace(run.with_rounds(1), last=_today(), about=told)
             self._unit = unit
             self._note(scheme.guarantee, scheme.spec)
 

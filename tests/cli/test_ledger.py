@@ -76,6 +76,15 @@ def test_names_of_runs_cannot_steer_a_terminal_or_a_page(run, tmp_path):
         assert text.replace("\\", "").count("gonex1b[2Jx9b2Jrnε = 0 of 2u202eé") == 1
 
 
+def test_what_still_fits(run, tmp_path):
+    jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
+    words = ("plan", tmp_path / "ledger", "--rounds", 3, "--clients", 4)
+    for more in ((), ("--records", 2000, "--evaluations", 1)):
+        assert "ε ≤ 2 fits for 3 rounds" in run(*words, *more).output
+    assert "--records" in run(*words, "--evaluations", 1).output
+    assert run("plan", tmp_path / "none", "--rounds", 3, "--clients", 4).exit_code == 2
+
+
 def test_refusals(run, tmp_path):
     missing = run("show", tmp_path / "missing")
     assert missing.exit_code == 2

@@ -13,6 +13,7 @@ import jopeq
 from jopeq.errors import JoPEQError
 from jopeq.flower import RoundFailedError, guard, record_client
 from jopeq.flower.guard import guard_app, run_guarded, start_guarded
+from tests.flower.identities import write_identity
 from tests.flower.test_records import EXAMPLE, NODES, TERMS, Hospitals, X, Y, fail, net
 
 LIMITS = {"jopeq-max-epsilon": 8.0, "jopeq-max-delta": 1e-5}
@@ -131,7 +132,18 @@ for break_it in (
 
 
 @pytest.fixture
-def supernode(tmp_path):
+def config(tmp_path):
+    """The configuration of a node with which nothing is wrong."""
+    identity, public = write_identity(tmp_path, "one")
+    (tmp_path / "trusted").write_text(public)
+    jopeq.Ledger.create(tmp_path / "ledger.json", 8.0, 1e-5)
+    names = {"ledger": "ledger.json", "identity": identity.name, "trusted": "trusted"}
+    files = [f'jopeq-{key}="{tmp_path / name}"' for key, name in names.items()]
+    return " ".join([*files, "jopeq-max-epsilon=8.0 jopeq-max-delta=1e-5"])
+
+
+@pytest.fixture
+def supernode(tmp_path, config):
     """Runs ``jopeq guard`` around a SuperNode of this script: exit status, and what is told."""
     programs, newer = tmp_path / "programs", tmp_path / "newer"
     for name in ("flwr-clientapp", *OTHERS):  # Flower's own, which would load the app
@@ -140,14 +152,14 @@ def supernode(tmp_path):
     metadata.parent.mkdir(parents=True)
     metadata.write_text(f"Metadata-Version: 2.1\nName: flwr\nVersion: {NEWER}\n")
 
-    def start(script, *, is_newer=False):
+    def start(script, *, is_newer=False, options=(), more=""):
         write_program(programs / "flower-supernode", script)
         path = os.pathsep.join([str(programs), os.environ["PATH"]])
         libraries = [str(newer)] * is_newer + [*sys.path]
         environment = {**os.environ, "PATH": path, "NEWER": str(newer)}
         environment["PYTHONPATH"] = os.pathsep.join(libraries)
-        command = [sys.executable, "-m", "jopeq", "guard", "--", "flower-supernode"]
-        command += ["--node-config", f'jopeq-ledger="{tmp_path}/ledger.json"']
+        command = [sys.executable, "-m", "jopeq", "guard", *options, "--", "flower-supernode"]
+        command += ["--node-config", f"{config} {more}"]
         ended = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
         )
@@ -183,10 +195,27 @@ def test_flowers_launcher_starts_no_app_without_the_guard(supernode, tmp_path):
     assert (status, told) == (0, ["PermissionError", *["FileNotFoundError"] * 3])
 
 
-def test_a_guard_whose_commands_do_not_run_starts_no_node(tmp_path, monkeypatch):
+def test_a_wrong_configuration_starts_no_node(supernode, tmp_path):
+    """With ``--check`` it is told alone; a right one passes, and starts nothing either."""
+    more = "jopeq-max-epsilom=1.0 jopeq-max-rounds=-2"
+    for options, status in (((), 2), (("--check",), 1)):
+        ended, output, told = supernode("echo started", options=options, more=more)
+        said = " ".join([*output, told]).replace("│ ", "")
+        assert ended == status
+        for part in ("jopeq-max-epsilom is 1.0", "use jopeq-max-epsilon", "jopeq-max-rounds is -2"):
+            assert part in said
+        assert "started" not in output
+    assert supernode("echo started", options=("--check",))[:2] == (
+        0,
+        ["-", "nothing", "is", "wrong"],
+    )
+    assert not (tmp_path / "ledger.json.guard").exists()
+    assert supernode("echo started")[:2] == (0, ["started"])
+
+
+def test_a_guard_whose_commands_do_not_run_starts_no_node(config, monkeypatch):
     monkeypatch.setattr(guard.sys, "executable", "/nowhere/python")
     monkeypatch.setattr(guard.shutil, "which", lambda name: "/bin/true")
-    config = f'jopeq-ledger="{tmp_path}/ledger.json"'
     with pytest.raises(JoPEQError) as caught:
         start_guarded(["flower-supernode", f"--node-config={config}"])
     assert caught.value.code == "guard"

@@ -4,6 +4,7 @@ import csv
 import itertools
 import logging
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,6 +33,7 @@ from jopeq.flower import server as module
 from jopeq.flower.guard import guard_app
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD, Offer
+from jopeq.statistics import Scoring
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.torch import clipped_sum
@@ -44,6 +46,7 @@ TERMS = {"epsilon": 8.0, "clip": 1.0, "records": 1500, "sampling": 0.5, "rounds"
 TERMS |= {"clients": 5, "threshold": 3, "most_records": 400}
 SCHEME = jopeq.RecordSum(**TERMS)
 NODES = (11, 22, 33, 44, 55)
+CLASSIFIED = Scoring(kind="classes")
 
 
 def net():
@@ -138,6 +141,7 @@ class Hospitals:
                 load=load,
                 example=EXAMPLE,
                 most_records=320,
+                scoring=CLASSIFIED,
             )
         self.grid = Grid(flower, self.apps, self.contexts)
         self.options = {"trusted": self.trusted, **options}
@@ -149,7 +153,7 @@ class Hospitals:
             optimizer=lambda p: torch.optim.SGD(p, lr=8.0, momentum=0.9),
             schedule=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.95),
             deadline=0.01,
-            **{**self.options, **options},
+            **{"scoring": CLASSIFIED, **self.options, **options},
         )
 
     def shares(self):
@@ -234,16 +238,17 @@ def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
     for number, state in ((2, models[2]), (4, models[-1])):
         model, found = net(), result.evaluate_metrics_clientapp[number]
         model.load_state_dict(state)
-        accuracy = float((model(inputs).argmax(1) == labels).float().mean())
-        losses = cross_entropy(model(inputs), labels, reduction="none").detach().clamp(max=5.0)
-        for name, true in (("accuracy", accuracy), ("loss", losses.mean().item())):
-            assert abs(found[name] - true) < 5 * found[f"{name}-error"], name
-        assert found["accuracy-error"] < 0.05
+        chances = model(inputs).softmax(1).detach()
+        right = (chances.argmax(1) == labels).float()
+        score = float(((right - chances.amax(1)) ** 2).mean())
+        for name, true in (("accuracy", float(right.mean())), ("brier-score", score)):
+            assert abs(found[name] - true) < 2.5 * (found[f"{name}-upper"] - found[f"{name}-lower"])
+        assert found["accuracy-upper"] - found["accuracy-lower"] < 0.15
         assert found["records"] == pytest.approx(1500, rel=0.2)
     # both kinds of events, in the ledger and on the server: exactly what the plan is for
     ledger = Ledger.load(tmp_path / "11.json")
     assert sorted((run.spent.rounds, run.planned) for run in ledger.runs) == [(2, 2), (4, 4)]
-    runs = (scheme.spend(DIMENSION, 4), scheme.evaluation.spend(3, 2))
+    runs = (scheme.spend(DIMENSION, 4), scheme.evaluation.spend(CLASSIFIED.dimension, 2))
     assert again.epsilon == epsilon_of(runs, scheme.delta, scheme.epsilon)
     assert ledger.spent.epsilon == pytest.approx(again.epsilon)
     assert 0.99 * scheme.epsilon < again.epsilon <= scheme.epsilon
@@ -260,20 +265,22 @@ def test_steps_and_evaluations_are_what_the_plan_says(flower, tmp_path):
     assert not hospitals.read
 
 
-@pytest.mark.parametrize("change", ["no evaluations", "a loss without bound", "a false spec"])
+@pytest.mark.parametrize(
+    "change", ["no evaluations", "another threshold", "another size", "a false spec"]
+)
 def test_evaluations_that_a_hospital_refuses(flower, tmp_path, change):
     scheme = jopeq.RecordSum(**{**TERMS, "rounds": 2, "evaluations": 2})
     own = SCHEME if change == "no evaluations" else scheme
     hospitals = Hospitals(flower, tmp_path, own)
-    strategy = hospitals.strategy(scheme)
-    if change == "a loss without bound":
-        strategy._largest_loss = float("inf")
+    scorings = {"another threshold": replace(CLASSIFIED, threshold=0.4)}
+    scorings["another size"] = Scoring(kind="score")
+    strategy = hospitals.strategy(scheme, scoring=scorings.get(change, CLASSIFIED))
     if change == "a false spec":
         other = jopeq.RecordSum(**{**TERMS, "rounds": 2, "evaluations": 3})
         strategy = hospitals.strategy(other)
     arrays = ArrayRecord(net().state_dict())
     strategy.configure_evaluate(0, arrays, ConfigRecord(), hospitals.grid)
-    code = "model" if change == "a loss without bound" else "settings"
+    code = "model" if change == "another threshold" else "settings"
     assert {one.code for one in strategy._evaluation.reports[-1].failed} == {code}
     assert strategy.aggregate_evaluate(0, []) is None
     assert set(hospitals.shares().values()) == {0}
@@ -386,7 +393,7 @@ def test_an_evaluation_that_uses_up_a_ledger_burns_nobody(flower, tmp_path):
     """Training asks for the keys of a hospital again before it counts on its next share."""
     scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
     hospitals = Hospitals(flower, tmp_path, scheme)
-    runs = (scheme.spend(DIMENSION, 2), scheme.evaluation.spend(3, 1))
+    runs = (scheme.spend(DIMENSION, 2), scheme.evaluation.spend(CLASSIFIED.dimension, 1))
     (tmp_path / "33.json").unlink()
     Ledger.create(tmp_path / "33.json", epsilon_of(runs, 1e-5, scheme.epsilon) * 1.0001, 1e-5)
     strategy = hospitals.strategy(scheme, evaluate_every=2)
@@ -678,8 +685,6 @@ def test_bad_settings():
         RecordStrategy(SCHEME, **given, deadline=0.0)
     with pytest.raises(ValueError, match="evaluate_every"):
         RecordStrategy(SCHEME, **given, evaluate_every=2)
-    with pytest.raises(ValueError, match="largest_loss"):
-        RecordStrategy(SCHEME, **given, largest_loss=0.0)
     frozen = net().requires_grad_(False)
     app = {"loss": cross_entropy, "load": lambda _: (X, Y), "example": EXAMPLE}
     with pytest.raises(ValueError, match="model"):
@@ -688,5 +693,10 @@ def test_bad_settings():
         record_client(SCHEME, model=lambda: torch.nn.BatchNorm1d(3), **app)
     with pytest.raises(ValueError, match="most_records"):
         record_client(SCHEME, model=net, most_records=401, **app)
+    evaluated = replace(SCHEME, evaluations=1)
+    with pytest.raises(ValueError, match="kind='classes'"):  # before anything is charged
+        record_client(evaluated, model=net, **app)
+    with pytest.raises(ValueError, match="levels"):
+        record_client(evaluated, model=net, scoring=Scoring(levels=("a", "b")), **app)
     with pytest.raises(ValueError, match="scheme"):
         SumMod(jopeq.scheme("none"))

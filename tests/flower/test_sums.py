@@ -107,8 +107,10 @@ quiet = {"fraction_evaluate": 0.0, "min_train_nodes": 2, "min_available_nodes": 
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
-    monkeypatch.setattr(server, "_WAIT", 0.0)
-    monkeypatch.setattr(server, "_POLL", 0.0)
+    """A clock that counts how often it is asked, so that a busy machine changes nothing."""
+    ticks = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: 1e-3 * next(ticks), sleep=lambda _: None)
+    monkeypatch.setattr(server, "time", clock)
 
 
 @pytest.fixture
@@ -169,7 +171,7 @@ def test_too_few_clients_open_nothing(flower, tmp_path):
     cohort = Cohort(flower, tmp_path)
     cohort.grid.is_lost = lambda step, node: step == "sum" and node in (11, 22)
     with pytest.raises(RoundFailedError):
-        cohort.strategy.start(cohort.grid, cohort.arrays, 1, timeout=0.1)
+        cohort.strategy.start(cohort.grid, cohort.arrays, 1, timeout=1e-6)
     assert cohort.strategy.reports[0].bytes_up.keys() <= set(NODES)
     assert not cohort.strategy.reports[0].entries
 
@@ -293,7 +295,7 @@ def test_what_a_client_refuses_before_it_trains(flower, tmp_path, name):
                 lambda *_: pytest.fail("trained"), [SumMod(SCHEME, unsigned=True)]
             )
     with pytest.raises(RoundFailedError):
-        cohort.strategy.start(cohort.grid, cohort.arrays, 1, timeout=0.1)
+        cohort.strategy.start(cohort.grid, cohort.arrays, 1, timeout=1e-6)
     assert {one.code for one in cohort.strategy.reports[0].failed} == {code}
     assert {one.made_by for one in cohort.strategy.reports[0].failed} == {"SumMod"}
     assert (cohort.trained, cohort.shares(tmp_path)) == ([], [0] * 5)
@@ -312,7 +314,7 @@ def test_a_server_that_changes_a_message_gets_no_share(flower, tmp_path):
 
     cohort.grid.change = change
     with pytest.raises(RoundFailedError):
-        cohort.strategy.start(cohort.grid, cohort.arrays, 1, timeout=0.1)
+        cohort.strategy.start(cohort.grid, cohort.arrays, 1, timeout=1e-6)
     codes = {one.node: one.code for one in cohort.strategy.reports[0].failed}
     assert codes == {22: "model", 33: "protocol"}
     assert not {22, 33} & set(cohort.trained)

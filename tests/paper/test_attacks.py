@@ -69,7 +69,7 @@ def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeyp
 def test_the_page_on_attacks_says_what_the_published_way_costs():
     """Of Figure 6: evaluations per image, and images recovered, from raw gradients."""
     found = [one for one in attacks.read_attacks(KEPT / ATTACKS_FILE) if one.label == "raw"]
-    page = " ".join((KEPT.parent / "docs" / "attacks.md").read_text("utf-8").split())
+    page = " ".join((KEPT.parent / "docs" / "entries.md").read_text("utf-8").split())
     told = {"": "ours takes {} and recovers all {}"}
     told["published"] = "takes {} evaluations per image and recovers {}"
     for variant, words in told.items():

@@ -1,12 +1,14 @@
 """The table of hospitals and the picture of the front page come from the kept runs."""
 
+import json
 import re
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 import pytest
 import torch
 
+from jopeq.models import Features, Logistic, Number, Softmax
 from jopeq_lab.attacks.similarity import RECOVERED
 from jopeq_lab.training.descent import Descent, Server
 from paper import front, hospitals, hospitals_page, people
@@ -17,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RUNS = hospitals.read(ROOT / "results" / hospitals.RUNS)
 COSINE = "torch.optim.lr_scheduler.CosineAnnealingLR"
-HEADLINE = hospitals.Job("MNIST, HOG", "shares", 1.0, 0)
+ROUNDS = hospitals.Job("MNIST, HOG", "shares", 1.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -34,34 +36,49 @@ def test_the_front_door_has_the_numbers_of_the_kept_runs(label):
     assert f"{100 * fmean(found):.1f}%" in README
 
 
+def test_the_headline_is_the_kept_run():
+    """The last one of seven messages: later lines of the file replace earlier ones."""
+    lines = map(json.loads, (ROOT / "results/fits.jsonl").read_text("utf-8").splitlines())
+    *_, found = (one for one in lines if one["bench"] == "mnist" and one.get("messages") == 7)
+    assert found["epsilon"] <= 1.0
+    for page in ("README.md", "docs/index.md"):
+        text = (ROOT / page).read_text("utf-8").replace("\n", " ")
+        assert f"seven messages, nothing tuned: {found['accuracy']:.2f}% on MNIST" in text
+
+
+def test_4000_patients_are_enough():
+    """As README says, for a regression with ten columns and for a last layer; half are not."""
+    terms = {"epsilon": 1.0, "clients": 10, "threshold": 6}
+    columns = [Number(f"x{number}", 0, 1) for number in range(10)]
+    for records in (4_000, 2_000):
+        head = Softmax("y", [Features("x", 521)], classes=range(10), records=records, **terms)
+        table = Logistic("y", columns, records=records, **terms)
+        verdicts = {model.plan().verdict for model in (head, table)}
+        assert (verdicts == {"enough patients"}) == (records == 4_000), verdicts
+        assert ("enough patients" in verdicts) == (records == 4_000)
+
+
 @pytest.mark.parametrize("label", ["response", "none"])
 def test_the_front_door_has_the_papers_numbers(label, results):
-    """At one bit: MNIST with a CNN and ε = 4 per entry, CIFAR-10 at the best rate and ε = 3."""
-    mnist = results.table1.query("model == 'cnn' and label == @label")
-    cifar = results.table2.query("label == @label and lr == 0.03 and nominal != 2")
-    cifar = cifar[cifar.scheme.str.contains('"rate":1.0') | (label == "none")]
-    for runs in (mnist, cifar):
-        assert f"{100 * runs.test_accuracy.mean():.1f}%" in README, runs
+    """At one bit, MNIST with a CNN and ε = 4 per entry."""
+    runs = results.table1.query("model == 'cnn' and label == @label")
+    assert f"{100 * runs.test_accuracy.mean():.1f}%" in README
 
 
-@pytest.mark.parametrize(
-    ("label", "digits"),
-    [("MNIST, HOG", 2), ("CIFAR-10, ImageNet features", 2), ("breast cancer", 1)],
-)
+@pytest.mark.parametrize("label", ["CIFAR-10, ImageNet features", "breast cancer"])
 @pytest.mark.parametrize("method", ["shares", "none"])
-def test_the_front_door_has_the_hospitals_numbers(label, digits, method):
+def test_the_front_door_has_the_hospitals_numbers(label, method):
     """At ε = 1 for a patient, and without privacy."""
     found = hospitals_page.values(RUNS, hospitals.Job(label, method, 1.0, 0))
-    told = f"{fmean(found):.{digits}f} ± {stdev(found):.{digits}f}%"
     for page in ("README.md", "docs/index.md"):
-        assert told in (ROOT / page).read_text("utf-8"), (page, told)
+        assert f"{fmean(found):.1f}%" in (ROOT / page).read_text("utf-8"), page
 
 
 @pytest.mark.parametrize(
     ("label", "lost", "pages"),
     [
         ("MNIST, HOG", "digits lose 0.15 points", ["choose-epsilon"]),
-        ("MNIST, 400 a hospital", "lose 1.4 points", ["choose-epsilon", "choose-a-scheme"]),
+        ("MNIST, 400 a hospital", "lose 1.4 points", ["choose-epsilon", "which-guarantee"]),
         ("breast cancer", "patients lose 2.9 points", ["choose-epsilon"]),
     ],
 )
@@ -78,10 +95,7 @@ def test_pages_tell_what_privacy_costs(label, lost, pages):
 
 
 def test_the_trust_table_has_the_numbers_of_the_kept_runs():
-    (ours,) = {run["bits"] for run in hospitals_page.alike(RUNS, HEADLINE)}
-    assert ours == 10
-    assert "ten bits an entry in a sum" in README
-    assert f"{fmean(hospitals_page.values(RUNS, HEADLINE)):.1f}% at ε = 1 (10 hospitals" in README
+    assert f"{fmean(hospitals_page.values(RUNS, ROUNDS)):.1f}% at ε = 1 (10 hospitals" in README
     attacks = hospitals.read(ROOT / "results" / people.ATTACKS)
     (attack,) = (
         run
@@ -93,9 +107,9 @@ def test_the_trust_table_has_the_numbers_of_the_kept_runs():
     assert f"{sum(found)} of {len(found)} images (8 bits)" in README
 
 
-def test_the_lines_for_flower_have_the_settings_of_the_headline():
-    """Of the run behind the first sentence, with the optimizer that its server has."""
-    record = next(hospitals_page.alike(RUNS, HEADLINE))
+def test_the_lines_for_flower_have_the_settings_of_a_kept_run():
+    """They and the optimizer are those of MNIST in 60 rounds."""
+    record = next(hospitals_page.alike(RUNS, ROUNDS))
     config = hospitals.Job.of(record).config("cpu")
     scheme, rule = config.sums, config.descent
     page = (ROOT / "docs/flower.md").read_text(encoding="utf-8").partition("privacy: records\n")[2]

@@ -39,8 +39,11 @@ def test_runs_are_kept_once_and_make_a_page(tmp_path, small, capsys):
     kept = read_records(tmp_path / people.FILE, people.PeopleRun)
     assert len(kept) == len({run.label for run in kept}) > 8
     assert {run.label for run in kept} <= wanted.keys()
-    people_page.write(tmp_path, tmp_path / "docs")
-    page = (tmp_path / "docs" / "person-level.md").read_text()
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "people.md"
+    page.write_text(f"{people_page.TRAINED}\n<!-- end -->\n", "utf-8")
+    people_page.write(tmp_path, page.parent)
+    page = page.read_text("utf-8")
     assert all(people.sphere_label("hog", 50_000, e)[:6] in page for e in people.EPSILONS)
     assert (tmp_path / "docs" / "figures" / "person-level.svg").stat().st_size > 1000
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from jopeq import kernels
 from jopeq.sums import clipped_total
 from jopeq.sums.clipped_total import UNITS, ClippedTotal, to_integers
-from jopeq.torch import clipped_sum, evaluated_sum
+from jopeq.torch import clipped_sum
 
 CLIP = 0.3
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
@@ -372,43 +372,3 @@ def test_bad_arguments_are_refused(change, parameter):
     fine |= {"targets": torch.zeros(3).long(), "clip": 1.0}
     with pytest.raises(ValueError, match=parameter):
         clipped_sum(**fine | change)
-
-
-def test_evaluations_add_up_scores_and_losses():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)).eval()
-    inputs, labels = torch.randn(40, 6), torch.randint(3, (40,))
-    outputs = model(inputs).detach()
-    losses = F.cross_entropy(outputs, labels, reduction="none").clamp(max=1.2)
-    right = (outputs.argmax(1) == labels).double()
-    rows = torch.stack([torch.ones(40), 2 * right - 1, 2 * losses / 1.2 - 1], 1).double() / 3**0.5
-
-    def found(some, **options):
-        given = (model, F.cross_entropy, inputs[some], labels[some], 1.2)
-        return evaluated_sum(*given, chunk=16, **options)
-
-    everybody = found(slice(None)).to_numpy()
-    assert everybody == pytest.approx(rows.sum(0).numpy(), abs=1e-4)
-    # one record less moves no other: the difference is its own row
-    apart = found(slice(None)).values - found(slice(1, None)).values
-    assert apart / 2.0**31 == pytest.approx(rows[0].numpy(), abs=1e-5)
-    assert found(slice(0)).values.tolist() == [0, 0, 0]
-    assert found(slice(None), padded=100).to_numpy() == pytest.approx(everybody, abs=1e-6)
-    # a patient counts once, whatever the number of records
-    group = np.repeat([0, 1, 2, 3], [1, 4, 5, 30])
-    means = [rows[group == one].mean(0) for one in range(4)]
-    by_patient = found(slice(None), group=group, most_rows=30).to_numpy()
-    assert by_patient == pytest.approx(sum(means).numpy(), abs=1e-4)
-    # bad records count as nothing
-    labels[0], inputs[1] = 99, torch.nan
-    assert found(slice(None)).to_numpy() == pytest.approx(rows[2:].sum(0).numpy(), abs=1e-4)
-
-
-def test_evaluations_of_other_targets_need_a_score():
-    given = (nn.Linear(2, 1), F.mse_loss, torch.ones(3, 2), torch.ones(3, 1))
-    with pytest.raises(ValueError, match="score"):
-        evaluated_sum(*given, 1.0)
-    with pytest.raises(ValueError, match="largest_loss"):
-        evaluated_sum(*given, 0.0)
-    total = evaluated_sum(*given, 1.0, score=lambda outputs, targets: torch.full((1,), 0.75))
-    assert total.to_numpy()[1] == pytest.approx(3 * 0.5 / 3**0.5, abs=1e-5)

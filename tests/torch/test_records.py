@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from jopeq.statistics import Scoring
 from jopeq.sums.clipped_total import UNITS
 from jopeq.sums.record_sample import draw_slots
-from jopeq.torch import clipped_sum, evaluated_sum
+from jopeq.torch import clipped_sum, scored_sum
 from jopeq.torch.clipped_sum import check_model
 from jopeq.torch.records import read_records
 
 MODULE = sys.modules["jopeq.torch.clipped_sum"]
+CLASSES = Scoring(kind="classes")
 
 
 class Broken:
@@ -86,8 +88,9 @@ def test_no_record_moves_the_total_by_more_than_a_clip(value, at, where, form, i
     def totals(records):
         found = {name: FORMS[form](part) if part else None for name, part in records.items()}
         mine = (model, F.cross_entropy, found["inputs"], found["targets"], 0.3, found["group"], 8)
-        more = (model.eval(), F.cross_entropy, *mine[2:4], 2.0, *mine[5:])
-        options_of = (clipped_sum(*mine, **options), evaluated_sum(*more, **options))
+        more = {"group": mine[5], "chunk": 8, **options}
+        scored = scored_sum(model.eval(), *mine[2:4], CLASSES, **more)
+        options_of = (clipped_sum(*mine, **options), scored)
         return [total.values.astype(float) / UNITS for total in options_of]
 
     is_moved = is_grouped and where == "group"  # to a patient who may have two records already
@@ -171,8 +174,8 @@ class Attention(nn.Module):
         return self.head(mixed.mean(1))
 
 
-@pytest.mark.parametrize(("sums", "factor"), [(clipped_sum, 2.0**30), (evaluated_sum, 2.0**58)])
-def test_a_hostile_attention_moves_nobody_else(monkeypatch, sums, factor):
+@pytest.mark.parametrize(("is_scored", "factor"), [(False, 2.0**30), (True, 2.0**58)])
+def test_a_hostile_attention_moves_nobody_else(monkeypatch, is_scored, factor):
     torch.manual_seed(0)
     model, count = Attention(factor), 41
     inputs, labels = torch.randn(count, 9, 7), torch.randint(2, (count,))
@@ -180,8 +183,12 @@ def test_a_hostile_attention_moves_nobody_else(monkeypatch, sums, factor):
 
     def total(some, slots):
         monkeypatch.setattr(MODULE, "draw_slots", lambda count, _: slots)
-        given = (model, F.cross_entropy, inputs[some], labels[some], 1.0)
-        return sums(*given, chunk=16, padded=48).values.astype(float) / UNITS
+        given, options = (inputs[some], labels[some]), {"chunk": 16, "padded": 48}
+        if is_scored:
+            found = scored_sum(model, *given, Scoring(), **options)
+        else:
+            found = clipped_sum(model, F.cross_entropy, *given, 1.0, **options)
+        return found.values.astype(float) / UNITS
 
     everybody, moved, in_order = np.arange(count), [], []
     for gone in range(0, count, 8):
@@ -254,7 +261,7 @@ def test_models_with_a_state_are_refused(name, is_frozen):
         clipped_sum(model, F.cross_entropy, inputs, labels, 1.0)
     if name != "counter in a buffer":  # of a copy in float64, and no row depends on it
         with pytest.raises(ValueError, match="model"):
-            evaluated_sum(model, F.cross_entropy, inputs, labels, 1.0)
+            scored_sum(model, inputs, labels, CLASSES)
 
 
 class Late(nn.Linear):
@@ -301,7 +308,7 @@ def test_recurrent_layers_with_one_logit(kind, options, dtype):
     model, inputs = Recurrent(kind, **options), torch.randn(9, 4, 3)
     labels = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 1]).to(dtype)
     loss = nn.BCEWithLogitsLoss()
-    assert check_model(model, loss, (inputs[0], labels[0]), is_evaluated=True)
+    assert check_model(model, loss, (inputs[0], labels[0]))
     total = clipped_sum(model, loss, inputs, labels, 0.1)
     wanted, outputs = 0.0, model(inputs)[:, 0]
     for output, label in zip(outputs, labels.float(), strict=True):
@@ -309,9 +316,10 @@ def test_recurrent_layers_with_one_logit(kind, options, dtype):
         gradient = torch.cat([one.flatten() for one in gradient])
         wanted = wanted + gradient * min(1.0, 0.1 / float(gradient.norm()))
     assert total.to_numpy() == pytest.approx(wanted.numpy(), abs=9e-6)
-    found = evaluated_sum(model, loss, inputs, labels, 2.0).to_numpy() * math.sqrt(3)
-    right = ((outputs > 0) == (labels > 0.5)).float()
-    assert found[:2] == pytest.approx([9.0, float((2 * right - 1).sum())], abs=1e-3)
+    scoring = Scoring()
+    rows = scoring.rows(outputs.double().sigmoid().detach().numpy(), labels.double().numpy())
+    found = scored_sum(model, inputs, labels, scoring).to_numpy()
+    assert found == pytest.approx(rows.sum(axis=0), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -326,5 +334,5 @@ def test_recurrent_layers_with_one_logit(kind, options, dtype):
 )
 def test_wrong_widths_and_dtypes_are_told_as_such(example, told):
     with pytest.raises(ValueError, match=told) as caught:
-        check_model(nn.Linear(5, 3), F.cross_entropy, example, is_evaluated=False)
+        check_model(nn.Linear(5, 3), F.cross_entropy, example)
     assert "random" not in str(caught.value)

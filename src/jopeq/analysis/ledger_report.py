@@ -224,9 +224,19 @@ def describe_run(run: Run) -> tuple[str, str]:
         who = (
             f"{built.clients} hospitals with about {built.records:,} patients, {sampled} per round"
         )
-    return name, (
-        f"sums of {run.entries:,} numbers over {who}; ε ≤ {built.epsilon:g}, δ = {built.delta:g} "
-        "for the whole run"
+    about = {key: printable(text) for key, text in run.about.items()}
+    asked = f"{about['asked']}, by " if "asked" in about else ""
+    told = [
+        f"{word} {about[key]}"
+        for key, word in (("asker", "asked by"), ("hospital", "answered by"), ("app", "app"))
+        if key in about
+    ]
+    return name, "; ".join(
+        [
+            f"{asked}sums of {run.entries:,} numbers over {who}",
+            f"ε ≤ {built.epsilon:g}, δ = {built.delta:g} for the whole run",
+            *told,
+        ]
     )
 
 

@@ -15,7 +15,7 @@ import typer
 
 from jopeq import kernels
 from jopeq.analysis.learning import judge, mean_error
-from jopeq.cli.output import explain_errors, make_console, print_text
+from jopeq.cli.output import end_with, explain_errors, make_console, print_text
 from jopeq.kernels.cache import is_compiled, make_folder
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
@@ -41,6 +41,10 @@ def doctor(
     rate: Annotated[float, typer.Option(help="bits per entry")] = 2.0,
     clients: Annotated[int, typer.Option(help="clients a round, for a sum", min=4)] = 100,
     rounds: Annotated[int, typer.Option(help="rounds, for a sum", min=1)] = 20,
+    node: Annotated[
+        str | None,
+        typer.Option(help="a hospital's node by its --node-config: is all well, or exit with 1"),
+    ] = None,
     warmup: Annotated[
         bool, typer.Option("--warmup", help="compile the CPU kernels now, so that no run waits")
     ] = False,
@@ -49,12 +53,19 @@ def doctor(
 
     No file is unpickled. An import path runs the module's code: name only what you trust.
     """
+    if node is not None:
+        with explain_errors("", OSError):
+            from flwr.common.config import parse_config_args
+
+            from jopeq.flower.health import check_health  # Flower takes seconds to import
+
+            end_with(check_health(parse_config_args([node])))
     if warmup:
         compile_kernels()
         if model is None:
             return
     if model is None:
-        raise typer.BadParameter("name a model, or give --warmup")
+        raise typer.BadParameter("name a model, or give --warmup or --node")
     with explain_errors("", OSError, TypeError):
         state, frozen = state_of(model)
         sent = {name: value for name, value in state.items() if name not in frozen}

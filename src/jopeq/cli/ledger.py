@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,8 @@ from jopeq.cli.output import explain_errors, print_text
 from jopeq.files import atomic
 from jopeq.ledger import Ledger
 from jopeq.privacy.guarantee import digits_up
+from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_sum import RecordSum
 
 ledger = typer.Typer(help="A client's privacy budget in a file.", no_args_is_help=True)
 
@@ -52,6 +54,38 @@ def show(path: LedgerPath) -> None:
     print_text(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
     print_text(f"rounds  {found.rounds}")
     print_text(f"scheme  {describe_updates(found.scheme)}")
+
+
+@ledger.command()
+def plan(
+    path: LedgerPath,
+    rounds: Annotated[int, typer.Option(help="rounds of the next run", min=1)],
+    clients: Annotated[int, typer.Option(help="hospitals or clients in a sum", min=2)],
+    records: Annotated[
+        int | None, typer.Option(help="patients of all hospitals; without: ε is a client's", min=1)
+    ] = None,
+    threshold: Annotated[
+        int | None, typer.Option(help="of them at least; two thirds and one more unless given")
+    ] = None,
+    dimension: Annotated[int, typer.Option(help="numbers in a sum", min=1)] = 7850,
+    sampling: Annotated[float, typer.Option(help="chance of a patient to be in a round")] = 1.0,
+    evaluations: Annotated[int, typer.Option(help="evaluations, with --records", min=0)] = 0,
+) -> None:
+    """Say which ε of another run still fits into the rest of a ledger."""
+    least = min(clients, 2 * clients // 3 + 1) if threshold is None else threshold
+    given: dict[str, Any] = {"epsilon": 1.0, "clip": 1.0, "rounds": rounds, "threshold": least}
+    with explain_errors("", OSError):
+        found = Ledger.load(path)
+        given |= {"clients": clients, "delta": found.delta}
+        if records is None:
+            if sampling != 1.0 or evaluations:
+                raise ValueError("sampling and evaluations are of patients: give --records")
+            most = found.most_epsilon(ClientSum(**given), dimension)
+        else:
+            given |= {"records": records, "sampling": sampling, "evaluations": evaluations}
+            most = found.most_epsilon(RecordSum(**given), dimension)
+    spent = f"{digits_up(found.spent.epsilon)} of {found.budget:g} is spent"
+    print_text(f"ε ≤ {most:.4g} fits for {rounds} rounds at δ = {found.delta:g}; ε = {spent}")
 
 
 @ledger.command()

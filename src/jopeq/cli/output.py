@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import typer
@@ -107,6 +107,13 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+def end_with(problems: Iterable[str]) -> NoReturn:
+    """End the command: print problems and exit with 1, or say that there are none."""
+    found = list(problems)
+    print_text(*(f"- {one}" for one in found or ["nothing is wrong"]))
+    raise typer.Exit(bool(found))
 
 
 @contextmanager

@@ -34,7 +34,8 @@ from flwr.common.logger import log
 from jopeq.errors import JoPEQError
 from jopeq.files import atomic, own_folder
 from jopeq.flower.budget import ledger_file
-from jopeq.flower.node import read_node
+from jopeq.flower.health import note_reply
+from jopeq.flower.node import check_node, read_node
 from jopeq.flower.refusals import RefusedError, refusal_of
 from jopeq.flower.sum_mod import SumMod
 from jopeq.versions import versions
@@ -75,15 +76,26 @@ def start_guarded(command: Sequence[str]) -> NoReturn:
     program = shutil.which(words[0])
     if program is None:
         raise ValueError(f"command: there is no program {words[0]}: install flwr, or give its path")
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--node-config")
-    given = parser.parse_known_args(words[1:])[0].node_config
-    folder = _make_commands(parse_config_args([given] if given else None))
+    if problems := check_command(words):
+        raise ValueError("\n".join(["node-config: no node is started:", *problems]))
+    folder = _make_commands(_config_of(words))
     path = os.environ.get("PATH", os.defpath)
     environment = {**os.environ, "PATH": str(folder), _PATH: path}
     _test_commands(folder, environment)
     log(INFO, "jopeq guard: every app of this node is started by %s, or not at all", folder)
     os.execve(program, words, environment)
+
+
+def check_command(command: Sequence[str]) -> list[str]:
+    """List what is wrong with the node's configuration in a ``flower-supernode`` command."""
+    return check_node(_config_of(command))
+
+
+def _config_of(command: Sequence[str]) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--node-config")
+    given = parser.parse_known_args(command[1:])[0].node_config
+    return dict(parse_config_args([given] if given else None))
 
 
 def _make_commands(config: dict[str, Any]) -> Path:
@@ -176,8 +188,14 @@ def guard_app(
     ``found`` is the app's hash, which ``jopeq-app-sha256`` of the node's configuration may pin.
     """
     mod = SumMod(None, surveys=None)
+    mod.app = found or ""
 
     def answer(message: Message, context: Context) -> Message:
+        reply = answer_pinned(message, context)
+        note_reply(context.node_config, reply)
+        return reply
+
+    def answer_pinned(message: Message, context: Context) -> Message:
         try:
             pinned = read_node(context.node_config).get("app-sha256", {found})
             if found not in pinned:

@@ -16,16 +16,16 @@ from torch import nn
 from jopeq.flower.client import agreed_task
 from jopeq.flower.sum_mod import SumMod, reply_sample
 from jopeq.flower.survey import Table, answer_surveys
-from jopeq.flower.tasks import LARGEST_LOSS
-from jopeq.statistics import Survey
+from jopeq.flower.tasks import SCORING
+from jopeq.statistics import Scoring, Survey
 from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.sums.evaluation import check_largest_loss
 from jopeq.sums.record_sample import Indices
 from jopeq.sums.record_sum import RecordSum
-from jopeq.torch.clipped_sum import Loss, check_model, clipped_sum, evaluated_sum
+from jopeq.torch.clipped_sum import Loss, check_model, check_scores, clipped_sum, scored_sum
 from jopeq.torch.records import read_records
 
 Load = Callable[[Context], tuple[Any, ...]]
+_OUTCOMES = Scoring()
 
 
 def record_client(
@@ -38,6 +38,7 @@ def record_client(
     most_records: int | None = None,
     most_rows: int = 1,
     chunk: int | None = None,
+    scoring: Scoring = _OUTCOMES,
     score: Loss | None = None,
     run: str = "",
     unsigned: bool = False,
@@ -73,28 +74,34 @@ def record_client(
         Public bound on the records of a patient; of more, the first count.
     chunk : Optional[int] (default: None)
         Records at a time; see ``jopeq.torch.clipped_sum``.
-    score : Optional[callable] (default: None)
-        For the scheme's ``evaluations``: see ``jopeq.torch.evaluated_sum``.
+    scoring, score
+        For the scheme's ``evaluations``: see ``jopeq.torch.scored_sum``. The strategy's ``scoring``
+        must be the same, and have no levels. By default one logit, or two outputs, of 0 and 1.
     run, unsigned
         As for ``SumMod``.
     load_table, surveys
         As ``load`` and ``surveys`` of ``survey_client``: the app answers surveys too. One ledger
         counts both.
     """
-    is_evaluated = scheme.evaluations > 0
-    dimension = check_model(model(), loss, example, score=score, is_evaluated=is_evaluated)
+    dimension = check_model(model(), loss, example)
+    if scoring.levels:
+        raise ValueError(f"scoring must have no levels here, got {scoring.levels}")
+    if scheme.evaluations:
+        check_scores(model().eval(), scoring, example, score=score)
     scheme.capacity(most_records)  # refuses a cap above the scheme's
 
     def check(content: RecordDict, is_evaluation: bool) -> None:
         _load(model(), content)
-        if is_evaluation:
-            _largest_loss(content)
+        told = {one.get(SCORING) for one in content.config_records.values()}
+        if is_evaluation and told != {scoring.spec}:
+            raise ValueError(f"scoring is {scoring.spec} here, the server's {told!r:.200}")
 
     mod = SumMod(
         scheme,
         run=run,
         unsigned=unsigned,
         dimension=dimension,
+        evaluated=scoring.dimension,
         check=check,
         surveys=() if load_table is None else surveys,
     )
@@ -120,10 +127,9 @@ def record_client(
         if agreed is None or agreed.scheme.spec != scheme.evaluation.spec:
             raise ValueError("this app evaluates for the terms of its own scheme alone")
         module = _load(model(), msg.content).eval()
-        most = _largest_loss(msg.content)
 
         def total(inputs: Any, targets: Any, **options: Any) -> ClippedTotal:
-            return evaluated_sum(module, loss, inputs, targets, most, score=score, **options)
+            return scored_sum(module, inputs, targets, scoring, score=score, **options)
 
         return _reply(msg, agreed.mechanism, load(context), example, most_records, most_rows, total)
 
@@ -135,12 +141,6 @@ def _load(module: nn.Module, content: RecordDict) -> nn.Module:
     (arrays,) = content.array_records.values()
     module.load_state_dict(arrays.to_torch_state_dict())
     return module
-
-
-def _largest_loss(content: RecordDict) -> float:
-    """The public bound on a record's loss that comes with an evaluation."""
-    (config,) = content.config_records.values()
-    return check_largest_loss(config[LARGEST_LOSS])
 
 
 def _reply(

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from csv import writer as rows_of
-from dataclasses import asdict, fields
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Unpack
@@ -24,20 +23,22 @@ from jopeq.analysis.learning import judge_records
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic
 from jopeq.flower.server import RoundFailedError, RoundReport, SumOptions, SumServer
-from jopeq.flower.tasks import LARGEST_LOSS, Task, check_scheme
+from jopeq.flower.tasks import SCORING, Task, check_scheme
 from jopeq.flower.wrapper import prepare_kernels
-from jopeq.sums.evaluation import (
-    EVALUATED,
-    Evaluation,
-    check_largest_loss,
-    read_evaluation,
-)
+from jopeq.statistics import Scoring
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import count_entries
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
-_FORMAT = 3
+_FORMAT = 4
+_OUTCOMES = Scoring()
+
+
+def _keys(name: str) -> tuple[str, ...]:
+    """The names of a figure and of the ends of its interval in metrics."""
+    key = name.replace(" ", "-").lower()
+    return key, f"{key}-lower", f"{key}-upper"
 
 
 class RecordStrategy(Strategy):
@@ -74,8 +75,8 @@ class RecordStrategy(Strategy):
     evaluate_every : Optional[int] (default: None)
         Rounds from one evaluation on the hospitals' records to the next, while the scheme's
         ``evaluations`` last. By default they are spread over all rounds.
-    largest_loss : float (default: 5.0)
-        What a record's loss is cut at in an evaluation.
+    scoring : Scoring
+        What an evaluation sums, as on the clients, without levels.
     options
         See ``SumOptions``: ``trusted`` or ``unsigned``, ``min_available_nodes``, ``deadline``.
     """
@@ -92,7 +93,7 @@ class RecordStrategy(Strategy):
         csv: str | os.PathLike[str] | None = None,
         writer: Any = None,
         evaluate_every: int | None = None,
-        largest_loss: float = 5.0,
+        scoring: Scoring = _OUTCOMES,
         **options: Unpack[SumOptions],
     ) -> None:
         check_scheme(scheme, options.get("unsigned", False), RecordSum)
@@ -114,13 +115,16 @@ class RecordStrategy(Strategy):
         self._evaluation: SumServer | None = None
         if scheme.evaluations:
             task = Task(
-                scheme=scheme.evaluation, dimension=EVALUATED, run=run, kind=MessageType.EVALUATE
+                scheme=scheme.evaluation,
+                dimension=scoring.dimension,
+                run=run,
+                kind=MessageType.EVALUATE,
             )
             self._evaluation = SumServer(task, "RecordStrategy: evaluation", **options)
             self._sums.beside, self._evaluation.beside = [self._evaluation], [self._sums]
             self._evaluation.keep = self._save
         self._every = evaluate_every or max(1, scheme.rounds // max(1, scheme.evaluations))
-        self._largest_loss, self._found = check_largest_loss(largest_loss), dict[str, float]()
+        self._scoring, self._found = scoring, dict[str, float]()
         self._mean: NDArray[np.float64] | None = None
 
     @property
@@ -234,7 +238,7 @@ class RecordStrategy(Strategy):
         server, self._found = self._evaluation, {}
         if server is None or self._done % self._every or server.shares >= self.scheme.evaluations:
             return []
-        own = {"server-round": self._done, LARGEST_LOSS: self._largest_loss}
+        own: dict[str, Any] = {"server-round": self._done, SCORING: self._scoring.spec}
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({**config, **own})})
         try:
             mean = server.sum(grid, content, number=self._done, timeout=self._timeout)
@@ -242,24 +246,23 @@ class RecordStrategy(Strategy):
             return []
         finally:
             self._save()
-        found = read_evaluation(
-            self.scheme.evaluation,
-            mean,
-            clients=len(server.server.cohort),
-            largest_loss=self._largest_loss,
-        )
-        if found is None:
+        clients = len(server.server.cohort)
+        found = self._scoring.read(mean, self.scheme.evaluation, clients)
+        if not found.figures:
             log(WARNING, "RecordStrategy: evaluation: mostly noise, or no hospital evaluates")
             return []
-        self._found = {name.replace("_", "-"): value for name, value in asdict(found).items()}
-        told = "RecordStrategy: hospitals' records: accuracy %.4g ± %.2g, loss %.4g ± %.2g"
-        log(INFO, told, *list(self._found.values())[:4])
+        told = []
+        for name, interval in {**found.figures, "records": found.records}.items():
+            told.append("{} {:.4g} ({:.4g} to {:.4g})".format(name, *interval))
+            ends = zip(_keys(name), interval, strict=True)
+            self._found |= {key: end for key, end in ends if end is not None}
+        log(INFO, "RecordStrategy: hospitals' records: %s", ", ".join(told))
         return []
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """The metrics that ``configure_evaluate`` found, with standard errors of the noise."""
+        """The metrics that ``configure_evaluate`` found; ``-lower``, ``-upper`` bound 95%."""
         if not self._found:
             return None
         metrics = MetricRecord(dict(self._found))
@@ -276,8 +279,8 @@ class RecordStrategy(Strategy):
         numbers = {name: v for name, v in metrics.items() if isinstance(v, int | float)}
         row = {**self._sums.row, **numbers, "epsilon": self.epsilon}
         if self._evaluation is not None:
-            names = [field.name.replace("_", "-") for field in fields(Evaluation)]
-            row |= {f"hospitals-{name}": self._found.get(name, math.nan) for name in names}
+            keys = [key for name in (*self._scoring.figures, "records") for key in _keys(name)]
+            row |= {f"hospitals-{key}": self._found.get(key, math.nan) for key in keys}
         if self._writer is not None:
             for name, value in row.items():
                 if not math.isnan(value):

@@ -36,7 +36,6 @@ from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.statistics import Survey
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.sums.evaluation import EVALUATED
 from jopeq.sums.record_plan import epsilon_left
 from jopeq.sums.record_sample import Indices, draw_sample
 from jopeq.sums.record_sum import RecordSum
@@ -118,6 +117,8 @@ class SumMod(Mod):
         As for ``PayloadMod``: what a ``ClientSum`` leaves out. The strategy's must be the same.
     dimension : Optional[int] (default: None)
         Entries of a total, if known: other terms are refused.
+    evaluated : Optional[int] (default: None)
+        The same of an evaluation's.
     check : Optional[callable] (default: None)
         Called with the content of a message to train or evaluate on, and whether it is the latter,
         before anything is charged; raises to refuse the model.
@@ -136,6 +137,7 @@ class SumMod(Mod):
         frozen: Iterable[str] = (),
         model: Any = None,
         dimension: int | None = None,
+        evaluated: int | None = None,
         check: Callable[[RecordDict, bool], object] | None = None,
         surveys: Collection[Query] | Callable[[Query], object] | None = (),
     ) -> None:
@@ -143,9 +145,11 @@ class SumMod(Mod):
             check_scheme(scheme, unsigned, RecordSum, ClientSum)
         for survey in () if surveys is None or callable(surveys) else surveys:
             query_task(survey, run).terms(unsigned=unsigned)
+        self.app = ""  # its hash, where a guard knows it
         self._scheme, self._run, self._unsigned = scheme, run, unsigned
         self._frozen = frozen_names(frozen, model)
-        self._dimension, self._check, self._surveys = dimension, check, surveys
+        self._dimension, self._evaluated = dimension, evaluated
+        self._check, self._surveys = check, surveys
 
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
         """Agree, charge, let the app compute, mask."""
@@ -164,7 +168,14 @@ class SumMod(Mod):
         app.code = "budget"
         budget = _budget(app, node, task)
         with budget.opened(app.context.state) as ledger:
-            app.code, account = "protocol", _Account(task, budget, ledger, app.context.state)
+            trusted = keys.get("trusted", ())
+            about = {
+                "asked": task.words,
+                "app": self.app,
+                "hospital": str(node.get("client", app.context.node_id)),
+                "asker": f"run {app.msg.metadata.run_id} of the hospitals {fingerprint(trusted)}",
+            }
+            app.code, account = "protocol", _Account(task, budget, ledger, app.context.state, about)
             client = account.member(terms, keys)
             if is_free:
                 account.check()
@@ -185,7 +196,7 @@ class SumMod(Mod):
             if isinstance(own, ClientSum):
                 raise ProtocolError("a ClientSum has no evaluations: nothing was sent")
             scheme = own.evaluation
-        dimension = EVALUATED if is_evaluation else self._dimension or offer.dimension
+        dimension = (self._evaluated if is_evaluation else self._dimension) or offer.dimension
         task = Task(
             scheme=scheme,
             dimension=dimension,
@@ -320,6 +331,7 @@ class _Account:
     budget: Budget
     ledger: Ledger
     state: RecordDict
+    about: Mapping[str, str]
     covers: int | None = None
 
     def check(self) -> None:
@@ -347,7 +359,7 @@ class _Account:
     def _charge(self, attempt: Any) -> dict[str, Any]:
         task, ledger = self.task, self.ledger
         ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
-        ledger.charge(task.scheme, task.dimension, run=task.label, ahead=ahead)
+        ledger.charge(task.scheme, task.dimension, run=task.label, ahead=ahead, about=self.about)
         self.budget.keep(ledger, self.state)
         self._look()
         spent = ledger.spent.epsilon

@@ -27,8 +27,8 @@ from jopeq.sums.record_sum import RecordSum
 RECORD = "jopeq-sum"
 """Key of the config record that carries a message of the circle either way."""
 
-LARGEST_LOSS = "largest-loss"
-"""Key in the configuration of an evaluation: what a record's loss is cut at."""
+SCORING = "scoring"
+"""Key in the configuration of an evaluation: the spec of the ``Scoring`` that is summed."""
 
 _MOST_SPEC, _MOST_NAME = 1 << 17, 200  # characters: a survey of a thousand columns
 _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
@@ -47,9 +47,10 @@ class Task:
     """One sum that is taken again and again: of updates, of clipped gradients, of a table's rows.
 
     ``kind`` is Flower's type of the messages, ``spec`` the terms in words that are compared,
-    ``label`` the run's name in ledger and audit file. ``needs`` are keys that the node's
-    configuration must have because the server chose the terms, ``asked`` the columns that are read
-    and how, ``attempts`` the most at one round, each with a charge of its own.
+    ``label`` the run's name in ledger and audit file, ``words`` what is asked, for people.
+    ``needs`` are keys that the node's configuration must have because the server chose the terms,
+    ``asked`` the columns that are read and how, ``attempts`` the most at one round, each with a
+    charge of its own.
 
     ``prepare(content)``, of the client, refuses a message that cannot be used, before anything is
     charged, and returns what makes the ``ClippedTotal`` of what the app found: of what it handed
@@ -62,6 +63,7 @@ class Task:
     kind: str = MessageType.TRAIN
     spec: str = ""
     label: str = ""
+    words: str = ""
     needs: tuple[str, ...] = ()
     asked: tuple[tuple[str, str], ...] = ()
     attempts: int = 8
@@ -70,6 +72,9 @@ class Task:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", self.spec or self.scheme.spec)
         object.__setattr__(self, "label", self.label or self.run)
+        is_evaluation = self.kind == MessageType.EVALUATE
+        words = "how well a model does" if is_evaluation else "to train a model"
+        object.__setattr__(self, "words", self.words or words)
 
     @property
     def mechanism(self) -> RecordSum:
@@ -130,11 +135,22 @@ def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int
         kind=MessageType.QUERY,
         spec=query.spec,
         label=f"{query.name} {run}".rstrip(),
+        words=_words_of(query),
         needs=needs,
         asked=asked,
         attempts=scheme.rounds if isinstance(query, Survey) else 1 + query.repeats,
         prepare=prepare,
     )
+
+
+def _words_of(query: Query) -> str:
+    if isinstance(query, Survey):
+        names = dict.fromkeys(one.name for one in query.questions)
+        columns = {n: [one.column for one in query.questions if one.name == n] for n in names}
+        return " and ".join(f"{name} of {', '.join(columns[name])}" for name in names)
+    columns = list(dict.fromkeys(name for name, _ in query.design.keys))
+    outcome = " and ".join(dict.fromkeys(name for name, _ in query.outcome_keys))
+    return f"a {query.word} model of {outcome} by {', '.join(columns)}"
 
 
 def step_content(step: int, sent: Mapping[str, Any]) -> RecordDict:

@@ -101,6 +101,13 @@ class Scoring:
             raise ValueError(f"spec is not one of an evaluation: {error}") from error
 
     @property
+    def figures(self) -> tuple[str, ...]:
+        """Names of the figures that an evaluation may have."""
+        calibration = ("accuracy", "Brier score", "calibration slope", "calibration intercept")
+        more = ("AUC", "sensitivity", "specificity") if self.kind == "outcomes" else ()
+        return ("score",) if self.kind == "score" else (*calibration, *more)
+
+    @property
     def dimension(self) -> int:
         """Entries of a row."""
         return max(len(self.levels), 1) * len(self._codes[0])

@@ -13,14 +13,13 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     raise ImportError("jopeq.torch needs PyTorch: pip install 'jopeq[torch]'")
 
-from jopeq.torch.clipped_sum import check_scores, clipped_sum, evaluated_sum, scored_sum
+from jopeq.torch.clipped_sum import check_scores, clipped_sum, scored_sum
 from jopeq.torch.statistics import Standardise, recompute_statistics
 
 __all__ = [
     "Standardise",
     "check_scores",
     "clipped_sum",
-    "evaluated_sum",
     "recompute_statistics",
     "scored_sum",
 ]

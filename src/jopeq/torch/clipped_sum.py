@@ -33,7 +33,6 @@ from jopeq import kernels
 from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.evaluation import Scoring
 from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.sums.evaluation import EVALUATED, check_largest_loss
 from jopeq.sums.record_sample import draw_slots
 from jopeq.torch.records import Records, Rows, read_example, read_records
 
@@ -141,70 +140,10 @@ def count_entries(model: nn.Module) -> int:
     return found
 
 
-def check_model(
-    model: nn.Module, loss: Loss, example: Any, *, score: Loss | None = None, is_evaluated: bool
-) -> int:
+def check_model(model: nn.Module, loss: Loss, example: Any) -> int:
     """Entries of a record's gradient; ``ValueError`` for what public records show to be refused."""
-    nobody = ([torch.zeros(0)] * (len(read_example(example)) - 1), torch.zeros(0))
-    given = {"inputs": tuple(nobody[0]), "targets": nobody[1], "example": example, "chunk": _LEAST}
-    if is_evaluated:
-        evaluated_sum(model, loss, largest_loss=1.0, score=score, **given)
-    return clipped_sum(model, loss, clip=1.0, **given).dimension
-
-
-def evaluated_sum(
-    model: nn.Module,
-    loss: Loss,
-    inputs: Any,
-    targets: Any,
-    largest_loss: float,
-    group: Any = None,
-    chunk: int | None = None,
-    padded: int | None = None,
-    most_rows: int | None = None,
-    example: Any = None,
-    score: Loss | None = None,
-) -> ClippedTotal:
-    """The exact total of how well a model does on each record: ``read_evaluation`` reads the mean.
-
-    A record's row is (1, 2·score − 1, 2·loss/largest_loss − 1)/√3, of norm 1 at most. A record
-    without a finite loss counts as zeros, and a patient's records (``group``) as their mean.
-
-    Parameters
-    ----------
-    model, loss, inputs, targets, group, chunk, padded, most_rows, example
-        As for ``clipped_sum``. The model is run in the mode that it is in, with float64 numbers.
-    largest_loss : float
-        Public bound. Larger losses count as this.
-    score : callable, optional
-        ``score(outputs, targets)`` of a batch, from 0 to 1 and without jumps. By default the right
-        answers, for targets that are classes and for logits of 0 and 1.
-
-    >>> model, labels = nn.Linear(3, 2), torch.tensor([0, 1, 1])
-    >>> _ = nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)
-    >>> total = evaluated_sum(model, functional.cross_entropy, torch.eye(3), labels, 2.0)
-    >>> (total.to_numpy() * math.sqrt(3)).round(2)  # three records, no output the largest
-    array([ 3.  ,  0.  , -0.92])
-    """
-    check_largest_loss(largest_loss)
-    records = read_records(inputs, targets, example, group)
-    kind = loss.func if isinstance(loss, partial) else loss
-    has_logits = kind is _LOGIT_LOSS or isinstance(kind, nn.BCEWithLogitsLoss)
-    if score is None and records.blank[-1].is_floating_point() and not has_logits:
-        raise ValueError("score must be given: targets that are no classes have no right answers")
-    scored = score or (_right_signs if has_logits else _right_answers)
-
-    def row(outputs: Tensor, targets: Tensor) -> Tensor:
-        found = loss(outputs, targets).double().reshape(())
-        right = scored(outputs, targets).double().mean().clamp(0.0, 1.0)
-        lost = found.clamp(0.0, largest_loss) / largest_loss
-        parts = torch.stack([torch.ones_like(right), 2.0 * right - 1.0, 2.0 * lost - 1.0])
-        return parts / math.sqrt(EVALUATED) + 0.0 * found  # NaN and infinite losses show
-
-    options = {"chunk": chunk, "padded": padded, "most_rows": most_rows}
-    rows, weights, seats = _judge_all(model, row, records, EVALUATED, **options)
-    patients = np.arange(len(seats)) // (most_rows or 1)
-    return ClippedTotal(EVALUATED, 1.0).add(rows * weights[:, None], patients)
+    nobody = (torch.zeros(0),) * (len(read_example(example)) - 1), torch.zeros(0)
+    return clipped_sum(model, loss, *nobody, clip=1.0, example=example, chunk=_LEAST).dimension
 
 
 def _judge_all(
@@ -361,18 +300,10 @@ def _right_answers(outputs: Tensor, targets: Tensor) -> Tensor:
 
     A jump would let another record of the batch, which moves the last digits, turn an answer.
     """
-    if outputs.shape[1] == 1:
-        return _right_signs(outputs, targets)
     classes = torch.arange(outputs.shape[1], device=outputs.device)
     is_own = classes.reshape(-1, *[1] * (outputs.dim() - 2)) == targets[:, None]
     own, other = (outputs.masked_fill(mask, -math.inf).amax(1) for mask in (~is_own, is_own))
     return ((own - other) / _JUMP).clamp(-1.0, 1.0) / 2.0 + 0.5
-
-
-def _right_signs(outputs: Tensor, targets: Tensor) -> Tensor:
-    """``_right_answers`` for logits, which are positive where the target is 1."""
-    signs = 2.0 * targets.to(outputs.dtype) - 1.0
-    return (signs * outputs.reshape(targets.shape) / _JUMP).clamp(-1.0, 1.0) / 2.0 + 0.5
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""Runs examples/tutorials and writes docs/tutorials: prose, code, what it printed and drew.
+"""Runs examples/quickstart and writes docs/quickstart.md: prose, code, what it printed and drew.
 
-    python tools/tutorials.py [NAME ...]
+    python tools/quickstart.py
 
-An example begins with a docstring: a title, then an introduction. Its cells begin with ``# %%`` and
-a heading; comments that follow the heading are prose. A cell's pictures are the SVG files it saves;
-on the page they turn dark with it.
+The example begins with a docstring: a title, then an introduction. Its cells begin with ``# %%``
+and a heading; comments that follow the heading are prose. A cell's pictures are the SVG files it
+saves; on the page they turn dark with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import ast
 import contextlib
 import io
 import os
-import sys
 import tempfile
 import textwrap
 from itertools import takewhile
@@ -23,15 +22,8 @@ from typing import Any, NamedTuple
 from jopeq_lab.pictures.drawing import follow_page
 
 ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "docs" / "tutorials"
-NAMES = (
-    "your_pytorch_model",
-    "private_flower",
-    "secure_aggregation",
-    "ten_hospitals",
-    "attack_and_defend",
-    "plan_a_budget",
-)
+PROGRAM = ROOT / "examples" / "quickstart" / "ten_hospitals.py"
+PAGE = ROOT / "docs" / "quickstart.md"
 _CELL = "# %% "
 _COLUMNS = 80
 
@@ -71,8 +63,8 @@ def cells_of(source: str) -> list[Cell]:
     return cells
 
 
-def page_of(name: str, source: str, shown: list[Shown]) -> str:
-    """The page of an example whose cells showed this."""
+def page_of(source: str, shown: list[Shown]) -> str:
+    """The page of the example, whose cells showed this."""
     title, _, introduction = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
     blocks = [
         f"# {title}",
@@ -83,27 +75,27 @@ def page_of(name: str, source: str, shown: list[Shown]) -> str:
         if found.printed:
             blocks.append(f"```text\n{found.printed}\n```")
         blocks += [f"![{cell.heading}]({picture})" for picture in found.pictures]
-    blocks.append(f"The whole program is `examples/tutorials/{name}.py`.")
+    blocks.append("The whole program is `examples/quickstart/ten_hospitals.py`.")
     # last: MkDocs takes the title from what comes first
-    blocks.append(f"<!-- made of examples/tutorials/{name}.py by tools/tutorials.py -->")
+    blocks.append("<!-- made of examples/quickstart/ten_hospitals.py by tools/quickstart.py -->")
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def run(name: str, source: str) -> list[Shown]:
-    """What each cell printed, wrapped as in a terminal, and its pictures, put beside the page."""
+def run(source: str) -> list[Shown]:
+    """What each cell printed, wrapped as in a terminal, and its pictures, kept with the figures."""
     module: dict[str, Any] = {"__name__": "__main__"}
     shown = []
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for cell in cells_of(source):
             heard = io.StringIO()
-            code = compile("\n" * cell.line + cell.code, f"{name}.py", "exec")
+            code = compile("\n" * cell.line + cell.code, PROGRAM.name, "exec")
             with contextlib.redirect_stdout(heard):
                 exec(code, module)
             pictures = []
             for path in sorted(Path().iterdir(), key=lambda path: path.stat().st_mtime_ns):
-                pictures.append(f"{name}-{path.name}")
+                pictures.append(f"figures/quickstart-{path.name}")
                 drawing = follow_page(path.read_text(encoding="utf-8"))
-                (PAGES / pictures[-1]).write_text(drawing, encoding="utf-8")
+                (PAGE.parent / pictures[-1]).write_text(drawing, encoding="utf-8")
                 path.unlink()
             lines = heard.getvalue().splitlines()
             wrapped = [
@@ -117,15 +109,12 @@ def run(name: str, source: str) -> list[Shown]:
 
 
 def main() -> None:
-    """Write the pages named on the command line, or all."""
+    """Write the page."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("MPLBACKEND", "agg")
-    PAGES.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or NAMES:
-        source = (ROOT / "examples" / "tutorials" / f"{name}.py").read_text(encoding="utf-8")
-        page = page_of(name, source, run(name, source))
-        (PAGES / f"{name}.md").write_text(page, encoding="utf-8")
-        print(f"wrote docs/tutorials/{name}.md")
+    source = PROGRAM.read_text(encoding="utf-8")
+    PAGE.write_text(page_of(source, run(source)), encoding="utf-8")
+    print("wrote docs/quickstart.md")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Ten hospitals, real patients
+"""Quickstart: ten hospitals, real patients
 
-Ten hospitals want to train together, and nobody has seen all patients. First
-they ask: how many are there, what is the mean of each measurement, how far do
-values spread? One private sum answers for ε = 0.2. Then they plan, and train
-with the ε that is left, 0.8. Every patient has ε = 1 in all, against the server
-and the nine other hospitals. The patients are real: the 569 of scikit-learn's
-breast-cancer table. Half a minute.
+This page takes ten hospitals through statistics, planning and training in one
+process, in half a minute. Nobody has seen all patients. First the hospitals
+ask how many there are, what the mean of each measurement is, and how far values
+spread: one private sum answers, at ε = 0.2. Then they plan, and train with the
+remaining ε = 0.8. Every patient has ε = 1 in all, against the server and the
+nine other hospitals. The patients are the 569 of scikit-learn's breast-cancer
+table.
 """
 
 # %% Patients, hospitals, and what is public
