@@ -146,8 +146,8 @@ def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int
 def _words_of(query: Query) -> str:
     if isinstance(query, Survey):
         names = dict.fromkeys(one.name for one in query.questions)
-        columns = {n: [one.column for one in query.questions if one.name == n] for n in names}
-        return " and ".join(f"{name} of {', '.join(columns[name])}" for name in names)
+        asked = {n: [one.column for one in query.questions if one.name == n] for n in names}
+        return " and ".join(f"{name} of {', '.join(asked[name])}" for name in names)
     columns = list(dict.fromkeys(name for name, _ in query.design.keys))
     outcome = " and ".join(dict.fromkeys(name for name, _ in query.outcome_keys))
     return f"a {query.word} model of {outcome} by {', '.join(columns)}"
