@@ -56,7 +56,7 @@ class Run:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What tells runs apart."""
+        """Name, scheme and entries, which tell runs apart."""
         return self.name, self.scheme, self.entries
 
     def with_rounds(self, more: int) -> Run:
@@ -525,7 +525,7 @@ class Ledger:
     def create(cls, path: str | os.PathLike[str], budget: float, delta: float = 0.0) -> Ledger:
         """A new ledger and its file; ``FileExistsError`` where there is a file already.
 
-        Create a ledger once for each client: a new file in place of a lost one forgets the spent ε.
+        Create a ledger once for each client: a new file for a lost one forgets the spent ε.
         ``jopeq ledger init`` does the same.
         """
         ledger = cls(budget, delta)

@@ -89,7 +89,7 @@ class Likelihood:
         return -torch.log((1.0 - weight) * at_left + weight * at_right)
 
     def as_if_gaussian(self) -> Likelihood | None:
-        """The same with Gaussian noise of the same variance, where that is another law.
+        """The likelihood with Gaussian noise of equal variance, where that is another law.
 
         Far from the truth its slope still points there, while that of a channel is flat.
         """

@@ -1,4 +1,4 @@
-"""What the server sees: gradients of single images through real payloads, and labels in them."""
+"""The server's view: gradients of single images through real payloads, and labels in them."""
 
 from __future__ import annotations
 

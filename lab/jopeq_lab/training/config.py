@@ -68,7 +68,7 @@ class RunConfig:
         **dict.fromkeys(("validation", "seed"), 0),
     }
     MOST: ClassVar[dict[str, float]] = {"server_lr": math.inf}
-    """Of every positive number."""
+    """The largest value of every positive number."""
 
     def __post_init__(self) -> None:
         for name, least in self.LEAST.items():
@@ -294,7 +294,7 @@ class PeopleConfig(RunConfig):
 
     @property
     def mechanism(self) -> Mechanism:
-        """What makes a private mean of a round's updates."""
+        """The mechanism that makes a private mean of a round's updates."""
         built: Mechanism = self.scheme
         return built
 

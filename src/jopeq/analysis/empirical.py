@@ -73,7 +73,7 @@ class EmpiricalEpsilon:
 
 @dataclass(frozen=True)
 class Findings:
-    """What every audit finds: ε asked for, proven, and shown by an attack."""
+    """The findings of every audit: ε asked for, proven, and shown by an attack."""
 
     scheme: Any
     proven: float

@@ -35,7 +35,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to expect of a run; ``averaged`` is the error over all its rounds."""
+    """The outlook of a run; ``averaged`` is the error over all its rounds."""
 
     code: Literal["learns", "loses some", "loses much", "noise"]
     error: float

@@ -38,7 +38,7 @@ def init(
 
 @ledger.command()
 def show(path: LedgerPath) -> None:
-    """What the client, or every patient of a hospital, has spent, and by which scheme."""
+    """Say what the client, or every patient of a hospital, has spent, and by which scheme."""
     with explain_errors("", OSError):
         found = Ledger.load(path)
     spent, budget = digits_up(found.spent.epsilon), repr(found.budget).removesuffix(".0")

@@ -226,7 +226,7 @@ class _Coding:
 
     @cached_property
     def round(self) -> Round | None:
-        """Of a ``Sphere``: the terms that came with the message; reports are bare bytes."""
+        """The terms of a ``Sphere`` that came with the message; reports are bare bytes."""
         if not isinstance(self.scheme, Sphere) or self.offered is None:
             return None
         return Round.from_terms(cast(bytes, self.offered.get("terms", b"")), scheme=self.scheme)

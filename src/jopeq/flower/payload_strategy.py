@@ -323,7 +323,7 @@ class PayloadStrategy(Wrapper):
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
-        """As ``Wrapper``'s, with the ε that each node has spent and the clips of layers."""
+        """The wrapper's state, with the ε that each node has spent and the clips of layers."""
         return {
             **super().state_dict(),
             "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
@@ -331,7 +331,7 @@ class PayloadStrategy(Wrapper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As ``Wrapper``'s."""
+        """Go on from ``state_dict``."""
         super().load_state_dict(state)
         self._spent = {
             node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))

@@ -35,7 +35,7 @@ _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
 
 Sum = RecordSum | ClientSum
 Query = Survey | Model
-"""What query messages ask for: a survey is one sum, the fit of a model several."""
+"""The subject of query messages: a survey is one sum, the fit of a model several."""
 
 
 def _as_it_is(content: RecordDict) -> Callable[[Any], Any]:
@@ -80,7 +80,7 @@ class Task:
 
     @property
     def offer(self) -> dict[str, str | int]:
-        """What a server tells of the task in every message."""
+        """The task as a server tells it in every message."""
         return {"scheme": self.spec, "dimension": self.dimension, "run": self.run}
 
     def terms(self, *, unsigned: bool) -> CircleTerms:
@@ -151,7 +151,7 @@ def _words_of(query: Query) -> str:
 
 
 def step_content(step: int, sent: Mapping[str, Any]) -> RecordDict:
-    """What comes with a message of a fit."""
+    """The records that come with a message of a fit."""
     arrays = ArrayRecord({name: Array(np.array(one)) for name, one in sent.items()})
     return RecordDict({"sent": arrays, "fit": ConfigRecord({"step": step})})
 
@@ -175,7 +175,7 @@ def check_scheme(scheme: Any, unsigned: bool, *kinds: type[Any]) -> None:
 
 
 class Offer(NamedTuple):
-    """What a server's message says that it asks for, as it came."""
+    """The task that a server's message names, as it came."""
 
     kind: str
     spec: Any

@@ -42,7 +42,7 @@ def can_code(recipe: Recipe | None, device: Any) -> bool:
 
 @dataclass
 class DeviceEntries:
-    """As ``Entries``, for float tensors on one GPU."""
+    """The ``Entries`` of float tensors on one GPU."""
 
     names: tuple[str, ...]
     tensors: tuple[Any, ...]

@@ -57,11 +57,11 @@ class Column(ABC):
     @property
     @abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """What the entries of the part are called."""
+        """The names of the part's entries."""
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """What is read of the table."""
+        """The columns of the table that are read, and how."""
         return self.part.columns
 
     @property
@@ -126,7 +126,7 @@ class Number(Column):
         return self.upper / 2.0 - self.lower / 2.0
 
     def as_bins(self) -> Bins:
-        """The same number as bins."""
+        """The number as bins."""
         return Bins(self.column, self.lower, self.upper, missing=self.missing)
 
     @property
@@ -370,7 +370,7 @@ class Design:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What the coefficients are called; there are as many as entries of a row."""
+        """The names of the coefficients; there are as many as entries of a row."""
         each = (one.report[0] for one in self.columns)
         return (CONSTANT_NAME, *(name for names in each for name in names))
 
@@ -384,7 +384,7 @@ class Design:
 
     @cached_property
     def _factors(self) -> Array:
-        """What entries are multiplied by: for prediction levels are as long as most numbers."""
+        """The factors of entries: for prediction levels are as long as most numbers."""
         found = np.ones(len(self.names))
         for one, place in self.places:
             if isinstance(one, Category) and not self.is_plain:
@@ -393,7 +393,7 @@ class Design:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """What is read of a table."""
+        """The columns of a table that are read, and how."""
         return tuple(key for one in self.columns for key in one.keys)
 
     @property

@@ -140,7 +140,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def outcome_keys(self) -> tuple[Key, ...]:
-        """What is read of the outcome."""
+        """The columns that are read for the outcome, and how."""
 
     @abstractmethod
     def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
@@ -148,7 +148,7 @@ class Model(ABC):
 
     @abstractmethod
     def means(self, logits: Array) -> Array:
-        """What is predicted from logits (records, outputs)."""
+        """Predictions from logits (records, outputs)."""
 
     # Terms
 
@@ -209,7 +209,7 @@ class Model(ABC):
         return epsilon_of(runs, self.delta, self.epsilon)
 
     def plan(self) -> ModelPlan:
-        """What a fit costs and what to expect of it, before anything is spent."""
+        """The costs of a fit and what to expect of it, before anything is spent."""
         return plan_model(self)
 
     # A hospital's part

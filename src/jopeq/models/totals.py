@@ -116,5 +116,5 @@ def logits(rows: Array, weights: Array) -> Array:
 
 
 def _margin(size: int) -> int:
-    """What rounding every entry of a packed product down may add to a norm, rounded up."""
+    """The most that rounding down a packed product's entries adds to a norm, rounded up."""
     return math.isqrt(packed_size(size)) + 1

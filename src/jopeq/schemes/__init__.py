@@ -1,4 +1,4 @@
-"""What every scheme shares: ``Scheme``, its engine, opened payloads, states and their mean.
+"""The base of every scheme: ``Scheme``, its engine, opened payloads, states and their mean.
 
 A scheme of one's own is a ``Scheme`` with a ``Codec``, which makes ``Letters``; ``Packing`` and
 ``WordCoder`` make bytes of them. ``jopeq.register`` makes it known.

@@ -75,7 +75,7 @@ class Scheme(ABC):
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """What is proven of one sample, against the server."""
+        """The proven privacy of one sample, against the server."""
 
     @property
     @abstractmethod
@@ -85,7 +85,7 @@ class Scheme(ABC):
     @property
     @abstractmethod
     def bits_per_entry(self) -> float:
-        """What the body of a payload spends per entry."""
+        """Bits that the body of a payload spends per entry."""
 
     @property
     @abstractmethod
@@ -102,11 +102,11 @@ class Scheme(ABC):
         return spec_of(self)
 
     def guarantee_for(self, dimension: int) -> Guarantee:
-        """What is proven of a whole update of ``dimension`` entries, against the server."""
+        """The proven privacy of a whole update of ``dimension`` entries, against the server."""
         return self.guarantee.for_update(dimension)
 
     def cost(self, sizes: Mapping[str, int]) -> Guarantee:
-        """What one payload of tensors with these numbers of entries costs, against the server.
+        """The cost of one payload of tensors with these numbers of entries, against the server.
 
         >>> from jopeq import scheme
         >>> sizes = {"weight": 200, "bias": 10}

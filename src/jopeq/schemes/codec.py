@@ -59,7 +59,7 @@ _SLOWER = 4  # the plain path than kernels, at the least
 
 @dataclass(frozen=True)
 class Counts:
-    """What happened to one update on its way to bytes."""
+    """Counts of what happened to one update on its way to bytes."""
 
     entries: int
     samples: int
@@ -134,7 +134,7 @@ class Codec(ABC, Generic[S]):
 
     @property
     def recipe(self) -> Recipe | None:
-        """What fused kernels need; None when only the plain path can code this scheme."""
+        """The recipe for fused kernels; None when only the plain path can code this scheme."""
         return None
 
     @property
@@ -192,7 +192,7 @@ class Codec(ABC, Generic[S]):
         return self.scaling.limits(self.dimension) if self.is_scaled else Limits()
 
     def limits(self, on_invalid: OnInvalid | None = None) -> Limits | None:
-        """What replaces invalid entries; None when they are to be refused."""
+        """Replacements for invalid entries; None when they are to be refused."""
         if on_invalid not in (None, "replace", "raise"):
             raise ValueError(f"on_invalid must be 'replace' or 'raise', got {on_invalid!r}")
         if on_invalid == "raise" or (on_invalid is None and not self.scheme.is_private):

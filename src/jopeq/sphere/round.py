@@ -90,7 +90,7 @@ class Round:
 
     @cached_property
     def digest(self) -> bytes:
-        """What tells this round from any other: the terms and all that both ends derive of them."""
+        """The round's name: a hash of the terms and of all that both ends derive from them."""
         derived = f"{self.scheme.spec}|{self.plan!r}|{self.people}".encode()
         return hashlib.sha256(self.seed + derived).digest()
 
@@ -145,7 +145,7 @@ class Round:
         secret: bytes | None = None,
         noise: PrivateStream | None = None,
     ) -> bytes:
-        """What client number ``client`` sends for its update (an array, a tensor, a state).
+        """The report of client number ``client`` for its update (an array, a tensor, a state).
 
         Give every client of a round a number of its own: the number chooses its codebook, and the
         server counts each number once. With ``secret`` (32 bytes that only this client and the
@@ -186,7 +186,7 @@ class Round:
         clients: Sequence[int] | NDArray[Any],
         noise: PrivateStream | None = None,
     ) -> NDArray[np.int64]:
-        """What the reports of many clients hold, as ``Aggregator.add_many`` takes it."""
+        """The indices in the reports of many clients, as ``Aggregator.add_many`` takes them."""
         numbers = self._check_clients(clients)
         if isinstance(updates, Mapping) or len(updates) != len(numbers):
             raise ValueError(
@@ -484,7 +484,7 @@ class Numbers:
         self._bits = np.zeros(-(-most // 8), dtype=np.uint8)
 
     def add_one(self, number: int) -> bool:
-        """Whether it is new."""
+        """Add a number; False if it is in the set already."""
         byte, bit = number >> 3, 1 << (number & 7)
         if self._bits[byte] & bit:
             return False

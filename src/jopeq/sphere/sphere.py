@@ -125,7 +125,7 @@ class Sphere:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What holds for updates of any dimension; ``guarantee_for`` has the exact ratio."""
+        """The guarantee for updates of any dimension; ``guarantee_for`` has the exact ratio."""
         return Guarantee(epsilon=self.epsilon, nominal=self.epsilon, unit="update")
 
     def guarantee_for(self, dimension: int) -> Guarantee:

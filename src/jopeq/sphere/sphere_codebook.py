@@ -38,7 +38,7 @@ def scale_entries(entries: Entries, scale: Scale) -> Array:
 
 
 def report_bytes(plan: SpherePlan) -> int:
-    """What an index takes: little-endian."""
+    """Bytes of an index, which is little-endian."""
     return -(-plan.bits // 8)
 
 

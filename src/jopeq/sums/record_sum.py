@@ -251,7 +251,7 @@ class RecordSum:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What holds for rows of any dimension; ``plan`` has the exact ε of each."""
+        """The guarantee for rows of any dimension; ``plan`` has the exact ε of each."""
         where = (
             "one hospital"
             if self.hospitals_per_person == 1
@@ -298,7 +298,7 @@ class RecordSum:
         return spec_of(self)
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
-        """What both ends use for rows of this dimension and a cohort of so many hospitals.
+        """The plan of both ends for rows of this dimension and a cohort of so many hospitals.
 
         >>> s = RecordSum(
         ...     epsilon=1.0, clip=1.0, records=60_000, sampling=0.14, rounds=60, clients=10,

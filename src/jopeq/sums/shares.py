@@ -1,4 +1,4 @@
-"""What both sums do alike: the terms that they check, the public rotation, totals mod 2^bits.
+"""The common part of both sums: checks of terms, the public rotation, totals mod 2^bits.
 
 **Rotation.** p = 2^⌊log2 d⌋. Signs and Hadamard over the first p entries, then over the last p.
 Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i² ≤ ‖h‖²/p.

@@ -13,7 +13,7 @@ from jopeq.wire.entries import LANES, READ_CHUNK, Entries, Sums
 
 
 class CompiledSums(Sums):
-    """The same by kernels, where entries lie side by side.
+    """``Sums`` by kernels, where entries lie side by side.
 
     An energy of at most largest² shows that no entry is larger; else the plain path looks.
     """

@@ -107,7 +107,7 @@ def add_products(
     shrunk: float,
     total: NDArray[np.int64],
 ) -> None:
-    """As ``add_clipped`` of the rows slopes ⊗ features, then bias, which are made one at a time."""
+    """``add_clipped`` for the rows slopes ⊗ features, then bias, which are made one at a time."""
 
     def add(some: slice, mine: NDArray[np.int64]) -> None:
         parts = [np.ascontiguousarray(one[some]).reshape(-1) for one in products]

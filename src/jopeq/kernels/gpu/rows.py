@@ -56,7 +56,7 @@ def block(key, counter, LANE: tl.constexpr):
 
 @jit
 def block_of(key, counter, lane):
-    """The same with a lane for each block, or for some of them: uint32 too."""
+    """A block of words, with a lane for each block or for some of them: uint32 too."""
     zero = counter ^ counter
     lane = zero + lane
     s0, s1, s2, s3 = zero + _S0, zero + _S1, zero + _S2, zero + _S3
@@ -96,7 +96,7 @@ def as_float(high, low):
 
 @jit
 def _bit_length(x):
-    """Of 32-bit words; without the bit below the first, rounding to float32 keeps the exponent."""
+    """The length of 32-bit words; without the bit below the first, float32 keeps the exponent."""
     power = (x ^ (x & (x >> 1))).to(tl.float32).to(tl.int32, bitcast=True) >> 23
     return tl.where(x == 0, 0, power - 126)
 
