@@ -82,7 +82,7 @@ class BudgetExceededError(JoPEQError):
 
 
 class BudgetSpentError(BudgetExceededError):
-    """What is left of the budget does not pay for one more update; nothing was encoded."""
+    """The rest of the budget does not pay for one more update; nothing was encoded."""
 
     code = "budget-spent"
 

@@ -26,7 +26,7 @@ _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr
 
 @contextmanager
 def atomic(path: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """A binary file that appears at ``path`` when the block succeeds, in place of any old one.
+    """A binary file that appears at ``path`` when the block succeeds, and replaces an old one.
 
     ``mode`` are the file's permissions, less those that the process's umask takes away.
 
@@ -127,7 +127,7 @@ def check_own_file(path: Path, *, is_secret: bool = False) -> None:
 
 
 def boot_id() -> str:
-    """What changes when the machine restarts; empty where the system does not tell (not Linux)."""
+    """A name that changes when the machine restarts; empty where there is none (not Linux)."""
     told = Path("/proc/sys/kernel/random/boot_id")
     return told.read_text("ascii").strip() if told.exists() else ""
 

@@ -27,7 +27,7 @@ class Kept:
         self._source, self._most = Path(source), most
 
     def find(self, *inputs: object) -> bytes | None:
-        """What was put for these inputs; None if there is nothing sound."""
+        """The data that was put for these inputs; None if there is nothing sound."""
         with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
             if (path := self._path(inputs)) is not None and path.exists():
                 check_own_file(path)
@@ -49,7 +49,7 @@ class Kept:
 
     @cached_property
     def _code(self) -> str:
-        """What results depend on beside their inputs."""
+        """Versions and code, on which results depend besides their inputs."""
         found = versions("dp-accounting", "numpy", "scipy")
         return f"{found} {hashlib.sha256(self._source.read_bytes()).hexdigest()}"
 
@@ -63,5 +63,5 @@ class Kept:
 
 
 def _digest(path: Path, data: bytes) -> bytes:
-    """Of the name too, which has all inputs: a file of other inputs is not sound."""
+    """The hash of data and name, which has all inputs: a file of other inputs is not sound."""
     return hashlib.sha256(path.name.encode() + b"\0" + data).digest()

@@ -22,6 +22,7 @@ from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import (
     LEAST_DELTA,
@@ -32,6 +33,7 @@ from jopeq.sums.record_accounting import (
 from jopeq.sums.record_sum import RecordSum
 
 _FORMAT = "jopeq-ledger-2"
+_About = Mapping[str, str]
 _ROUNDING = 1e-12  # so that three times 0.1 fits a budget of 0.3
 
 
@@ -50,11 +52,11 @@ class Run:
     first: str = ""
     last: str = ""
     spent: RecordRounds
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: _About = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What tells runs apart."""
+        """Name, scheme and entries, which tell runs apart."""
         return self.name, self.scheme, self.entries
 
     def with_rounds(self, more: int) -> Run:
@@ -213,16 +215,16 @@ class Ledger:
 
     def charge(
         self,
-        scheme: Scheme | RecordSum | ClientSum,
+        scheme: Scheme | Sphere | RecordSum | ClientSum,
         entries: int | Mapping[str, int],
         *,
         run: str = "",
         ahead: int = 0,
-        about: Mapping[str, str] | None = None,
+        about: _About | None = None,
     ) -> None:
-        """Charge one payload, or one share of a private sum, before anything reads the data.
+        """Charge one payload, report, or share of a private sum, before anything reads the data.
 
-        For a caller that encodes later with ``scheme.encode``. Raises ``BudgetExceededError`` as
+        For a caller that encodes later. Raises ``BudgetExceededError`` as
         ``encode`` does. ``entries`` of an update may be told by tensor. A scheme of payloads
         without a public clip is refused.
 
@@ -273,8 +275,7 @@ class Ledger:
     def most_epsilon(self, scheme: RecordSum | ClientSum, entries: int) -> float:
         """The largest ε, to a thousandth of the budget, whose whole run this ledger still pays for.
 
-        The run is ``scheme``'s with another ε, its evaluations counted as sums of as many entries;
-        0 if there is none.
+        The run is ``scheme``'s with another ε, and evaluations count as rounds; 0 if there is none.
 
         >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
         >>> ledger = Ledger(2.0, 1e-5)
@@ -282,30 +283,21 @@ class Ledger:
         >>> ledger.most_epsilon(sums, 50)
         1.972
         """
-        begin = self._begin  # of a name that no run has
 
         def is_paid(epsilon: float) -> bool:
             try:
-                given = replace(scheme, epsilon=epsilon)
-                sums = [(given, entries)]
-                if isinstance(given, RecordSum) and given.evaluations:
-                    sums.append((given.evaluation, entries))
-                new = [begin(one, size, "\0").with_rounds(one.rounds) for one, size in sums]
+                new = self._begin(replace(scheme, epsilon=epsilon), entries, "\0")
             except PlanError:  # too little for these records, or too much for δ
                 return epsilon <= self.remaining
-            runs = self._epsilon_of((*self.runs, *new))
-            return runs <= self._budget * (1.0 + _ROUNDING)
+            spent = self._epsilon_of((*self.runs, new.with_rounds(sums)))
+            return spent <= self._budget * (1.0 + _ROUNDING)
 
+        sums = scheme.sums if isinstance(scheme, RecordSum) else scheme.rounds
         step = min(self._budget, MAX_EPSILON) / 1000.0
         return step * bisect_left(range(1, 1001), True, key=lambda k: not is_paid(step * k))
 
     def _charge_share(
-        self,
-        scheme: RecordSum | ClientSum,
-        entries: int,
-        name: str,
-        ahead: int,
-        about: Mapping[str, str],
+        self, scheme: RecordSum | ClientSum, entries: int, name: str, ahead: int, about: _About
     ) -> None:
         with self._lock:
             run, unit = self._begin(scheme, entries, name), scheme.guarantee.unit
@@ -533,7 +525,7 @@ class Ledger:
     def create(cls, path: str | os.PathLike[str], budget: float, delta: float = 0.0) -> Ledger:
         """A new ledger and its file; ``FileExistsError`` where there is a file already.
 
-        Create a ledger once for each client: a new file in place of a lost one forgets the spent ε.
+        Create a ledger once for each client: a new file for a lost one forgets the spent ε.
         ``jopeq ledger init`` does the same.
         """
         ledger = cls(budget, delta)
@@ -572,7 +564,7 @@ def _epsilon(runs: tuple[RecordRounds, ...], delta: float, budget: float) -> flo
     return epsilon_within(runs, delta, budget)
 
 
-def check_clip_is_public(scheme: Scheme) -> None:
+def check_clip_is_public(scheme: Scheme | Sphere) -> None:
     """Raise ``LedgerError`` where payloads carry the update's norm, which no ε covers."""
     if scheme.is_private and scheme.clip is None:
         raise LedgerError(

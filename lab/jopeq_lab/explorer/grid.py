@@ -1,4 +1,4 @@
-"""What the library says of a setting, and the cells of the tables that the page looks it up in.
+"""The library's numbers for a setting, and the tables in which the page looks them up.
 
 A setting is a place on ``AXES``. Some numbers need the library (a plan, a best spread): the tables,
 which ``tools/make_explorer.py`` makes, hold these. The rest is arithmetic that the page repeats:
@@ -92,7 +92,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a setting gives. ε against the server; infinite where nothing is proven.
+    """The result of a setting. ε holds against the server; infinite where nothing is proven.
 
     ``error`` is E‖error‖² of the mean of one round, over the energy of an update, if all clients
     send the same update (of length ``clip`` where there is one; for ``records`` over that of a mean
@@ -228,7 +228,7 @@ def sum_cell(
 
 
 def protocol_bytes(clients: int, threshold: int) -> int:
-    """What a client of a secure sum sends besides its share: keys, sealed shares, openings.
+    """Bytes that a client of a secure sum sends besides its share: keys, sealed shares, openings.
 
     Without signatures each neighbour also gets a confirmation.
     """

@@ -75,7 +75,7 @@ DARK = {
     FAINT: "#4b505b",
     PAGE: "#14171c",
 }
-"""What each colour is on a dark page."""
+"""The dark page's colour for each colour."""
 
 
 def in_the_dark(drawing: str) -> str:

@@ -1,4 +1,4 @@
-"""What the people of one round send, and the mean that the server takes from it.
+"""The messages of one round's people, and the mean that the server takes from them.
 
 | mechanism | what a person sends | whom a person trusts |
 |---|---|---|
@@ -68,10 +68,10 @@ class Mechanism(Protocol):
         """A new round of so many people, each of whom takes part in so many rounds in all."""
 
     def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
-        """Of a person, for all rounds."""
+        """The guarantee of a person, for all rounds."""
 
     def clipped_to(self, clip: float) -> Mechanism:
-        """The same for updates of another length."""
+        """The mechanism for updates of another length."""
 
 
 @dataclass(frozen=True)

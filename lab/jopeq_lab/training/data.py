@@ -270,7 +270,7 @@ class Dataset:
         return channels, height, width
 
     def centered(self) -> Dataset:
-        """The same images with black −1 and white 1.
+        """These images with black −1 and white 1.
 
         >>> digits = load("digits").centered()
         >>> float(digits.train_inputs.min()), float(digits.test_inputs.max())
@@ -283,7 +283,7 @@ class Dataset:
         )
 
     def split_anew(self, test: int, seed: int) -> Dataset:
-        """The same samples, ``test`` of which the seed draws for the test set."""
+        """These samples, ``test`` of which the seed draws for the test set."""
         inputs = torch.cat((self.train_inputs, self.test_inputs))
         labels = torch.cat((self.train_labels, self.test_labels))
         test = check_count("test", test, 1, len(labels) - 1)

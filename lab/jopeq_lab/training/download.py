@@ -115,7 +115,7 @@ def fetch(
 
     Bytes arrive in ``NAME.part``, which is renamed once its SHA-256 is right. ``timeout`` is the
     longest silence of the server, in seconds. The folder must be one that others cannot write to: a
-    link in place of the part would overwrite the file that it points to.
+    link instead of the part would overwrite the file that it points to.
     """
     try:
         folder = own_folder(folder)

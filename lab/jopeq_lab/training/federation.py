@@ -1,4 +1,4 @@
-"""What a kind of run brings to the one training loop (``simulation``).
+"""The part of the one training loop (``simulation``) in which kinds of runs differ.
 
 A federation turns the model into the next one, round by round. ``clients.Clients`` train at home
 and send payloads that are averaged; ``people.People`` report once or a few times in a lifetime;
@@ -49,13 +49,13 @@ class Federation(Protocol):
         """Samples of ``validation`` and ``test`` as the model takes them."""
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` needs beside model and history: tensors, numbers, texts, lists."""
+        """The state for ``restore``, without model and history: tensors, numbers, texts, lists."""
 
     def restore(self, state: dict[str, Any], history: Sequence[RoundMetrics]) -> None:
         """Go on after the rounds of ``history``."""
 
     def summary(self) -> dict[str, Any]:
-        """What else is told of the run, as JSON holds it."""
+        """Everything else that is told of the run, as JSON holds it."""
 
 
 def check_finite(vector: torch.Tensor, number: int, server_lr: float) -> torch.Tensor:

@@ -114,7 +114,7 @@ class Hospitals:
         return features.finished(features.features(inputs, kind))[:, None, None]
 
     def _find_guarantee(self) -> Guarantee:
-        """Of a record, for all rounds."""
+        """The guarantee of a record, for all rounds."""
         scheme, baseline = self._config.sums, self._config.baseline
         if self.plan is not None:
             return replace(scheme.guarantee, epsilon=self.plan.epsilon)

@@ -55,7 +55,7 @@ def build(name: Model, input_shape: Shape, classes: int, seed: int) -> nn.Module
 def build_from_zero(
     name: Model, input_shape: Shape, classes: int, seed: int, *, has_bias: bool
 ) -> nn.Module:
-    """As ``build``, but a linear model starts at zero; a constant entry of inputs is a bias too."""
+    """Like ``build``, but linear models start at zero; a constant input entry is a bias too."""
     if name != "linear":
         return build(name, input_shape, classes, seed)
     made = nn.Linear(math.prod(input_shape), classes, bias=has_bias)

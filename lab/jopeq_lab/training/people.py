@@ -84,7 +84,7 @@ class People:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of a person, for all rounds, center included."""
+        """The guarantee of a person, for all rounds, center included."""
         config = self._config
         count = config.participations
         own = config.mechanism.guarantee(self.layout.size, config.people_a_round, count)

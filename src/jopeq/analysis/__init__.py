@@ -1,4 +1,4 @@
-"""What a scheme promises and costs, computed: audit, exact and empirical ε, plans, the theorems.
+"""Promises and costs of a scheme, computed: audits, exact and empirical ε, plans, reports.
 
 Imports ``schemes`` and below. No scheme imports it.
 """

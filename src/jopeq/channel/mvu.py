@@ -65,7 +65,7 @@ def mvu_channel(epsilon: float, bits: int) -> Channel:
 
 
 class _Solution(NamedTuple):
-    """Of one programme: the first half of the rows, and how the lower half of the values moves."""
+    """One programme's result: the first half of the rows, and the moves of the lower values."""
 
     error: float
     upper: Floats

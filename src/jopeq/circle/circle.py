@@ -66,7 +66,7 @@ Dropouts = Literal["repeat", "recover"]
 
 
 class Kind(IntEnum):
-    """What a message is; clients send the even ones."""
+    """Kinds of messages; clients send the even ones."""
 
     ASK = 1
     KEYS = 2
@@ -110,7 +110,7 @@ def read_message(data: bytes, kind: Kind, count: int) -> list[bytes]:
 
 
 def digest(*parts: bytes) -> bytes:
-    """What a round is about, in 32 bytes: pass everything that a client acts on, in one order."""
+    """The content of a round in 32 bytes: pass all that a client acts on, in one order."""
     hashed = hashlib.sha256(b"jopeq circle content\0")
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little"))
@@ -150,7 +150,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class CircleTerms:
-    """What all members of a circle agree on before the first round.
+    """The terms that all members of a circle agree on before the first round.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ class Entry:
     signature: bytes = b""
 
     def statement(self, bound: bytes) -> bytes:
-        """What the identity signs."""
+        """The bytes that the identity signs."""
         serial = self.serial.to_bytes(8, "little")
         return b"jopeq circle entry\0" + bound + self.identity + self.key + serial
 
@@ -352,7 +352,7 @@ def check_terms(offered: bytes, terms: CircleTerms) -> None:
 
 
 def reply_statement(kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"") -> bytes:
-    """What an identity signs of a reply; ``asked`` are the 32 bytes that it answers."""
+    """The bytes of a reply that an identity signs; ``asked`` are the 32 bytes that it answers."""
     hashed = hashlib.sha256(vector).digest()
     return b"jopeq circle reply\0" + bytes((kind,)) + asked + entry + hashed
 

@@ -111,7 +111,7 @@ class CircleClient:
 
     @property
     def fingerprint(self) -> str:
-        """Of the trusted list: members compare it by telephone."""
+        """The trusted list in 32 digits: members compare it by telephone."""
         return fingerprint(self._trusted)
 
     def answer(

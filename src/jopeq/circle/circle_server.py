@@ -85,7 +85,7 @@ class CircleServer:
 
     @property
     def fingerprint(self) -> str:
-        """Of the trusted list: compare it with the members'."""
+        """The trusted list in 32 digits: compare it with the members'."""
         return fingerprint(self._trusted)
 
     def start(
@@ -269,7 +269,7 @@ class CircleServer:
             self._entries.pop(number, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed server needs, in JSON's types. Keys are not kept: they are asked for."""
+        """The state of a resumed server, in JSON's types. Keys are not kept: they are asked for."""
         return {
             "terms": self.terms.to_bytes().hex(),
             "trusted": sorted(one.hex() for one in self._trusted),

@@ -25,7 +25,7 @@ ROUND_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 32, 64
 
 
 class Kind(IntEnum):
-    """What a message is; clients send the even ones."""
+    """Kinds of messages; clients send the even ones."""
 
     TERMS = 1
     KEYS = 2
@@ -97,7 +97,7 @@ _NUMBERS = struct.Struct("<BQIIIB")  # bits, length, clients, threshold, colludi
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a server and its clients must agree on before a round.
+    """The terms that a server and its clients must agree on before a round.
 
     ``spec`` names the mechanism that makes the integers, in any words that both ends compare: all
     that its noise depends on, such as the dimension.
@@ -213,7 +213,7 @@ class Entry:
         return self.mask_key + self.share_key + self.identity + serial + self.signature
 
     def statement(self, terms: Terms) -> bytes:
-        """What the identity key signs."""
+        """The bytes that the identity key signs."""
         about = hashlib.sha256(terms.to_bytes()).digest() + self.id.to_bytes(8, "little")
         serial = self.serial.to_bytes(8, "little")
         return b"jopeq sum keys\0" + about + self.mask_key + self.share_key + serial
@@ -287,5 +287,5 @@ class Roster:
         return hashlib.sha256(told).digest()
 
     def statement(self, senders: Iterable[bool], survivors: Iterable[bool]) -> bytes:
-        """What identity keys sign before anything is opened."""
+        """The bytes that identity keys sign before anything is opened."""
         return b"jopeq sum survivors\0" + self.bind(senders) + to_bits(survivors)

@@ -36,7 +36,7 @@ _USUAL = {
 
 def audit(
     scheme: Annotated[
-        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, clients, records")
+        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sphere, clients, records")
     ] = "jopeq",
     epsilon: Epsilon = None,
     rate: Rate = None,
@@ -90,7 +90,7 @@ def _print(report: Audit | RecordAudit) -> None:
 
 
 def _describe(report: Audit | RecordAudit) -> Iterator[tuple[str, str, str]]:
-    """What each kind of audit knows beside the proof and the attack."""
+    """Rows that each kind of audit adds to the proof and the attack."""
     if isinstance(report, RecordAudit):
         how = f"from how far a {report.scheme.guarantee.unit} of full norm moves real sums"
         yield "estimated", f"{report.estimated:.2f}", how

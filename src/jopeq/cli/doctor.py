@@ -146,7 +146,7 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
 def propose_sum(
     state: Mapping[str, Any], frozen: Collection[str], epsilon: float, clients: int, rounds: int
 ) -> Iterator[str]:
-    """What is frozen, and a secure sum of the rest with what it would teach."""
+    """The frozen tensors, and a secure sum of the others with what it would teach."""
     sizes = {n: math.prod(np.shape(v)) for n, v in state.items() if not is_left_out(v)}
     count = sum(size for name, size in sizes.items() if name not in frozen)
     if frozen:

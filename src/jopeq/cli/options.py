@@ -72,7 +72,7 @@ def build_any(name: str, given: Mapping[str, Any]) -> Any:
 
 
 def build(make: Callable[..., Made], name: str, given: Mapping[str, Any]) -> Made:
-    """What ``make`` makes of the options for ``name``, as ``build_any`` does."""
+    """Call ``make`` with the options for ``name``; errors are reported as by ``build_any``."""
     try:
         return make(**given)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the commands share: console, tables, ε, JSON, and errors for the user."""
+"""Output that the commands share: console, tables, ε, JSON, and errors for the user."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def explain_errors(out: str = "", *others: type[Exception]) -> Iterator[None]:
 
 
 def with_flags(message: str) -> str:
-    """The message with the option of the running command in place of the parameter it names."""
+    """The message with the option of the running command instead of the parameter it names."""
     context = click.get_current_context(silent=True)
     if context is None:
         return message

@@ -44,7 +44,7 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What each answer to "whom do you trust?" costs, before anything is trained.
+    """Compare the costs of each answer to "whom do you trust?", before anything is trained.
 
     Example: jopeq plan --epsilon 4 --dimension 7850 --clients 1000
 

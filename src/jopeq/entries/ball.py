@@ -19,7 +19,7 @@ _UNBIASED = 1e-6
 
 
 def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
-    """What the scale gives away."""
+    """The parts of an update that its scale gives away."""
     if scheme.clip is not None:
         return ()
     whose = "every tensor's" if scheme.per == "tensor" else "the update's"

@@ -56,7 +56,7 @@ _NEED_TORCH = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs PyTorch is imported when it is first asked for."""
+    """Import names that need PyTorch when they are first asked for."""
     if name not in _NEED_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"jopeq.flower.{_NEED_TORCH[name]}"), name)

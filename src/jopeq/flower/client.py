@@ -34,14 +34,14 @@ class Work:
 
     task: Task
     found: object = None
-    """What the app gave to ``reply_sample``, ``reply_total`` or ``reply_table``."""
+    """The object that the app gave to ``reply_sample``, ``reply_total`` or ``reply_table``."""
 
 
 _work: ContextVar[Work | None] = ContextVar("work", default=None)
 
 
 def agreed_task() -> Task | None:
-    """What the outermost mod has agreed to; None outside a message of a circle."""
+    """The task that the outermost mod has agreed to; None outside a message of a circle."""
     work = _work.get()
     return None if work is None else work.task
 
@@ -71,7 +71,7 @@ class App:
         return self.msg.metadata.message_type.split(".")[0]
 
     def call(self, work: Work | None = None) -> RecordDict:
-        """What the app returned; nothing if it failed: whether it did may depend on a record.
+        """The app's reply, empty if the app failed: whether it did may depend on a record.
 
         An app that exits (``if isnan(loss): sys.exit()``) fails like any other: that no reply comes
         would tell one bit of the data that no ε counts. Whoever started the process ends it
@@ -117,7 +117,7 @@ class App:
 
 
 class Mod(ABC):
-    """What all mods do with a message. Of several around an app the outermost acts."""
+    """The base of all mods. Of several around an app the outermost acts."""
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message."""

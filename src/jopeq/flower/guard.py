@@ -87,7 +87,7 @@ def start_guarded(command: Sequence[str]) -> NoReturn:
 
 
 def check_command(command: Sequence[str]) -> list[str]:
-    """What is wrong with the node's configuration in a ``flower-supernode`` command."""
+    """List what is wrong with the node's configuration in a ``flower-supernode`` command."""
     return check_node(_config_of(command))
 
 

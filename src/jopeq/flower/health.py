@@ -33,7 +33,7 @@ def note_reply(config: Mapping[str, Any], reply: Message) -> None:
 
 
 def check_health(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a node: its configuration, keys, ledger, clock or last message.
+    """List what is wrong with a node: its configuration, keys, ledger, clock or last message.
 
     Each problem is a sentence with its remedy; none means that the node can take part.
     """

@@ -24,7 +24,7 @@ Metrics = Mapping[str, "float | None"]
 
 PREFIX = "jopeq-"
 LIMITS = ("epsilon", "delta", "rounds", "sampling")
-"""What ``jopeq-max-…`` bounds."""
+"""The numbers that ``jopeq-max-…`` bounds."""
 
 _TEXT = "text"  # of a column that jopeq-columns lists
 
@@ -160,7 +160,7 @@ def refuse_run_keys(config: Mapping[str, Any]) -> None:
 
 
 def check_node(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the configuration of a node that takes part in private sums.
+    """List what is wrong with the configuration of a node that takes part in private sums.
 
     Each problem is a sentence with key, value and remedy; none means that a guarded node can start.
     """

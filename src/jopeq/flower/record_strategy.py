@@ -36,7 +36,7 @@ _OUTCOMES = Scoring()
 
 
 def _keys(name: str) -> tuple[str, ...]:
-    """What metrics call a figure and the ends of its interval."""
+    """The names of a figure and of the ends of its interval in metrics."""
     key = name.replace(" ", "-").lower()
     return key, f"{key}-lower", f"{key}-upper"
 
@@ -158,7 +158,7 @@ class RecordStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
-        """As Flower's ``Strategy.start``: ``num_rounds`` in all, those before a resume included.
+        """Run ``num_rounds`` in all, earlier ones included, as Flower's ``Strategy.start``.
 
         By default the rounds are the scheme's, and the model starts as it was given.
         ``timeout`` is how long a round may take, attempts and waiting for hospitals included.
@@ -262,7 +262,7 @@ class RecordStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """What ``configure_evaluate`` found, with intervals of 95%: ``-lower`` and ``-upper``."""
+        """The metrics that ``configure_evaluate`` found; ``-lower``, ``-upper`` bound 95%."""
         if not self._found:
             return None
         metrics = MetricRecord(dict(self._found))

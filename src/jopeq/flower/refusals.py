@@ -75,7 +75,7 @@ class Failure(NamedTuple):
 
 
 def read_failure(reply: Message) -> Failure:
-    """What an error reply says, on one line: the client wrote it."""
+    """The reason in an error reply, on one line: the client wrote it."""
     reason = reply.error.reason or f"error {reply.error.code}"
     said = repr(reason[:400])[1:-1]
     node = int(reply.metadata.src_node_id)

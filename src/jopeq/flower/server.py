@@ -173,7 +173,7 @@ class Rounds:
         return RoundFailedError(text, self.history.arrays, self.reports, self.history, code)
 
     def end(self, error: RoundFailedError) -> Result:
-        """What a run returns when too few can pay for another round; other errors are raised."""
+        """Return the run when too few can pay for another round; other errors are raised."""
         if error.code != SPENT:
             raise error
         self.warn("the run ends here, with the last model: %s", error)
@@ -409,7 +409,7 @@ class SumServer(Rounds):
         return data
 
     def _count_shares(self, sent: Mapping[int, bytes]) -> None:
-        """What this exchange will cost those who answer it."""
+        """Count the shares that this exchange will cost those who answer it."""
         attempt, before = self.server.attempt, self._shares.total()
         if self._terms.dropouts == "recover":
             self._shares.update(map(str, sent) if self.server.is_training else ())

@@ -147,6 +147,6 @@ class SumStrategy(Wrapper):
         return move(model.floats, update)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As ``Wrapper``'s; the sums go on when the model tells their dimension."""
+        """Go on from ``state_dict``; the sums do so when the model tells their dimension."""
         super().load_state_dict(state)
         self._saved = state if "server" in state else {}

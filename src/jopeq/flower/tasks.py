@@ -35,7 +35,7 @@ _MOVED = 2.0**-20  # the least that a server may assume of an app it chose
 
 Sum = RecordSum | ClientSum
 Query = Survey | Model
-"""What query messages ask for: a survey is one sum, the fit of a model several."""
+"""The subject of query messages: a survey is one sum, the fit of a model several."""
 
 
 def _as_it_is(content: RecordDict) -> Callable[[Any], Any]:
@@ -72,9 +72,6 @@ class Task:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", self.spec or self.scheme.spec)
         object.__setattr__(self, "label", self.label or self.run)
-        is_evaluation = self.kind == MessageType.EVALUATE
-        words = "how well a model does" if is_evaluation else "to train a model"
-        object.__setattr__(self, "words", self.words or words)
 
     @property
     def mechanism(self) -> RecordSum:
@@ -83,7 +80,7 @@ class Task:
 
     @property
     def offer(self) -> dict[str, str | int]:
-        """What a server tells of the task in every message."""
+        """The task as a server tells it in every message."""
         return {"scheme": self.spec, "dimension": self.dimension, "run": self.run}
 
     def terms(self, *, unsigned: bool) -> CircleTerms:
@@ -145,17 +142,16 @@ def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int
 
 def _words_of(query: Query) -> str:
     if isinstance(query, Survey):
-        asked: dict[str, list[str]] = {}
-        for one in query.questions:
-            asked.setdefault(one.name, []).append(one.column)
-        return " and ".join(f"{name} of {', '.join(columns)}" for name, columns in asked.items())
+        names = dict.fromkeys(one.name for one in query.questions)
+        asked = {n: [one.column for one in query.questions if one.name == n] for n in names}
+        return " and ".join(f"{name} of {', '.join(asked[name])}" for name in names)
     columns = list(dict.fromkeys(name for name, _ in query.design.keys))
     outcome = " and ".join(dict.fromkeys(name for name, _ in query.outcome_keys))
     return f"a {query.word} model of {outcome} by {', '.join(columns)}"
 
 
 def step_content(step: int, sent: Mapping[str, Any]) -> RecordDict:
-    """What comes with a message of a fit."""
+    """The records that come with a message of a fit."""
     arrays = ArrayRecord({name: Array(np.array(one)) for name, one in sent.items()})
     return RecordDict({"sent": arrays, "fit": ConfigRecord({"step": step})})
 
@@ -179,7 +175,7 @@ def check_scheme(scheme: Any, unsigned: bool, *kinds: type[Any]) -> None:
 
 
 class Offer(NamedTuple):
-    """What a server's message says that it asks for, as it came."""
+    """The task that a server's message names, as it came."""
 
     kind: str
     spec: Any

@@ -28,7 +28,7 @@ from jopeq.flower.server import RoundFailedError, RoundReport, Rounds
 
 _STATE_FORMAT = 4
 _OPTIMIZER = ("m_t", "v_t", "momentum_vector", "current_arrays", "clipping_norm")
-"""What Flower's strategies remember from round to round."""
+"""Attributes that Flower's strategies keep from round to round."""
 
 
 class Wrapper(Strategy):
@@ -82,7 +82,7 @@ class Wrapper(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """As Flower's ``Strategy.start``; a ``RoundFailedError`` carries the rounds before it.
+        """Run as Flower's ``Strategy.start``; a ``RoundFailedError`` carries the rounds before it.
 
         When too few clients can pay for another round, the run ends and returns the model. After
         ``load_state_dict`` rounds are numbered on, as the moments of FedAdam need it.
@@ -124,14 +124,14 @@ class Wrapper(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As ``inner`` does it; the bytes that are sent are counted."""
+        """Let ``inner`` do it; the bytes that are sent are counted."""
         number = self._before + server_round
         return self.count_bytes(list(self.inner.configure_evaluate(number, arrays, config, grid)))
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """As ``inner`` does it, with the bytes sent down and without replies that do not fit.
+        """Let ``inner`` do it, with the bytes sent down and without replies that do not fit.
 
         Clients send the metrics that they name, which may be none.
         """
@@ -185,7 +185,7 @@ class Wrapper(Strategy):
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
-        """What a later run needs to go on: plain values and arrays, to be pickled.
+        """The state that a later run goes on from: plain values and arrays, to be pickled.
 
         Nodes without budget, the reports, and the momentum and moments of Flower's own inner
         strategies. The model is not in it.

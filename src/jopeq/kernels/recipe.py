@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The same on A2: the letters are the listed points of a codebook that is searched."""
+    """Letters on A2: the listed points of a codebook that is searched."""
 
     codebook: LatticeCodebook
 

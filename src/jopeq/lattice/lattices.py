@@ -277,7 +277,7 @@ class Lattice:
         return self.geometry.shortest * self.step
 
     def scale(self, step: float) -> Lattice:
-        """The same lattice magnified ``step`` times instead."""
+        """The lattice magnified ``step`` times instead."""
         return replace(self, step=step)
 
     def points(self, coordinates: ArrayLike) -> Array:
@@ -289,7 +289,7 @@ class Lattice:
         return self.coordinates(np.asarray(x, dtype=np.float64).T).T.astype(np.int64)
 
     def coordinates(self, x: Array) -> Array:
-        """The same as whole floats; points are columns."""
+        """``nearest`` as whole floats; points are columns."""
         frame = self._frame(x)
         if frame.size and not max(frame.max(), -frame.min()) < _MAX_COORDINATE:
             raise ValueError("x is too far from the origin to be quantized exactly")

@@ -12,6 +12,7 @@ import math
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -56,11 +57,11 @@ class Column(ABC):
     @property
     @abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """What the entries of the part are called."""
+        """The names of the part's entries."""
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """What is read of the table."""
+        """The columns of the table that are read, and how."""
         return self.part.columns
 
     @property
@@ -125,7 +126,7 @@ class Number(Column):
         return self.upper / 2.0 - self.lower / 2.0
 
     def as_bins(self) -> Bins:
-        """The same number as bins."""
+        """The number as bins."""
         return Bins(self.column, self.lower, self.upper, missing=self.missing)
 
     @property
@@ -229,7 +230,10 @@ class Features(Column):
         return tuple(f"{self.column}[{index}]" for index in range(self.size))
 
     def fill(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
-        found: Array = values[self.keys[0]]
+        given = values[self.keys[0]]
+        if isinstance(given, list):
+            given = np.array([_read_row(one, self.size) for one in given]).reshape(-1, self.size)
+        found: Array = given
         if found.shape[1] != self.size and len(found):
             raise DataError(
                 f"column {self.column!r} must have {self.size} features a record, got "
@@ -240,6 +244,15 @@ class Features(Column):
         is_missing: Any = ~(np.abs(found) <= _LARGEST_FEATURE).all(axis=1)
         found = np.where(is_missing[:, None], 0.0, found)
         return found / np.maximum(np.sqrt(squares(found)), 1.0)[:, None], is_missing
+
+
+def _read_row(row: Any, size: int) -> Array:
+    """One record's features; NaN if they do not fit, which changes no other record."""
+    with suppress(Exception):
+        found = np.asarray(row, dtype=np.float64).reshape(-1)
+        if len(found) == size:
+            return found
+    return np.full(size, np.nan)
 
 
 KINDS: dict[str, type[Column]] = {
@@ -291,7 +304,7 @@ def parse_column(text: str) -> Column:
 def read_table(table: Any, keys: Sequence[Key], tell: Tell | None = None) -> dict[Key, Any]:
     """The values of these columns. A text is the path of a CSV file."""
     if isinstance(table, str | Path):
-        table = read_csv(table, {name for name, kind in keys if kind == "numbers"})
+        table = read_csv(table, {name for name, kind in keys if kind == "numbers"}, tell=tell)
     check_columns(table, [name for name, _ in keys])
     count = count_rows(table)
     found: dict[Key, Any] = {}
@@ -301,9 +314,14 @@ def read_table(table: Any, keys: Sequence[Key], tell: Tell | None = None) -> dic
             continue
         try:
             found[name, kind] = np.asarray(table[name], dtype=np.float64).reshape(count, -1)
-        except (TypeError, ValueError) as error:
-            reason = f"column {name!r} must be an array of numbers, one row a record"
-            raise DataError(reason, code="column") from error
+        except (OverflowError, TypeError, ValueError) as error:
+            odd = DataError(
+                f"column {name!r} must be an array of numbers, one row a record", code="column"
+            )
+            if tell is None:
+                raise odd from error
+            tell(odd)
+            found[name, kind] = list(table[name])  # ``Features`` reads them one by one
     return found
 
 
@@ -324,6 +342,11 @@ class Design:
         names = [one.column for one in self.columns]
         if len(set(names)) < len(names):
             raise ValueError(f"columns must have different names, got {', '.join(names)}")
+        if len(self.names) > _MOST_FEATURES + 1:
+            raise ValueError(
+                f"columns have {len(self.names) - 1} entries, and at most {_MOST_FEATURES} are "
+                "fitted: take fewer columns, levels or bins"
+            )
         if self.has_features and (len(names) > 1 or self.is_plain):
             raise ValueError(
                 "columns: Features must be the only column, with goal='prediction': compute the "
@@ -347,7 +370,7 @@ class Design:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What the coefficients are called; there are as many as entries of a row."""
+        """The names of the coefficients; there are as many as entries of a row."""
         each = (one.report[0] for one in self.columns)
         return (CONSTANT_NAME, *(name for names in each for name in names))
 
@@ -361,7 +384,7 @@ class Design:
 
     @cached_property
     def _factors(self) -> Array:
-        """What entries are multiplied by: for prediction levels are as long as most numbers."""
+        """The factors of entries: for prediction levels are as long as most numbers."""
         found = np.ones(len(self.names))
         for one, place in self.places:
             if isinstance(one, Category) and not self.is_plain:
@@ -370,7 +393,7 @@ class Design:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """What is read of a table."""
+        """The columns of a table that are read, and how."""
         return tuple(key for one in self.columns for key in one.keys)
 
     @property

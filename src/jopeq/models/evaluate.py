@@ -26,7 +26,7 @@ class Group(Protocol):
 
 
 def scoring_of(fit: Fit, cut: float = 0.5, by: Group | None = None) -> Scoring:
-    """What is summed for a fit; ``ValueError`` if it is no classifier."""
+    """The sum that evaluates a fit; ``ValueError`` if it is no classifier."""
     if fit.classes_ is None:
         raise ValueError("evaluate takes classifiers, such as Logistic: others have fit.score")
     levels = () if by is None else tuple(by.levels)

@@ -46,14 +46,14 @@ class Coefficient:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of 95%."""
+        """The interval of 95%."""
         if self.value is None or self.error is None:
             return None
         return self.value - _Z95 * self.error, self.value + _Z95 * self.error
 
     @property
     def p_value(self) -> float | None:
-        """Of the hypothesis that it is 0, two-sided."""
+        """The p-value of the hypothesis that it is 0, two-sided."""
         if self.value is None or self.error is None:
             return None
         return math.erfc(abs(self.value) / self.error / math.sqrt(2.0))
@@ -132,7 +132,7 @@ class Fit(Mapping[str, Coefficient]):
     # Predictions
 
     def means(self, values: Mapping[tuple[str, str], Any]) -> Array:
-        """What is predicted from columns that were read; NaN where a record lacks a value."""
+        """Predictions from columns that were read; NaN where a record lacks a value."""
         rows, is_good = self.model.design.rows(values)
         found = self.model.means(centre_rows(rows, self.centre) @ self.weights)
         found[~is_good] = np.nan

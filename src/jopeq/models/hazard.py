@@ -34,7 +34,7 @@ _TOLD = 2.5  # times the norm of the noise, for directions that are told
 
 
 class Risks:
-    """What ``Newton`` asks of a family: C and a. B is ``length``."""
+    """The numbers that ``Newton`` asks of a family: C and a. B is ``length``."""
 
     scale: ClassVar[float] = 1.0
     null: ClassVar[tuple[float, float]] = (_MOST, _MOST)
@@ -104,7 +104,7 @@ class Hazards(Newton):
         return gradient, hessian
 
     def solve(self, kept: Mapping[str, Array]) -> tuple[Array, Array, Array, Array]:
-        """As of ``Newton``, by blocks: that of the periods is diagonal, and noise knows it not.
+        """Solve by blocks: that of the periods is diagonal, which the noise is not.
 
         A period with few events has at least five standard errors of them, and slopes suffer little
         where it is wrong. What noise adds to the square of the mixed block is taken off.

@@ -1,4 +1,4 @@
-"""What every way of fitting shares: a hospital's records, the state between sums, the estimate.
+"""The base of every way of fitting: a hospital's records, the state between sums, the estimate.
 
 A method has ``messages`` sums, of ``dimension(step)`` entries, for which hospitals are sent arrays
 of ``shapes(step)``:
@@ -29,7 +29,7 @@ class Records(NamedTuple):
     targets: Array  # (records, targets)
 
     def pieces(self) -> Iterator[Records]:
-        """The same in chunks."""
+        """These records in chunks."""
         for first in range(0, len(self.rows), CHUNK):
             yield Records(*(one[first : first + CHUNK] for one in self))
 
@@ -62,7 +62,7 @@ class State:
 
 
 class Estimate(NamedTuple):
-    """What a method has found, in the units of its rows."""
+    """The findings of a method, in the units of its rows."""
 
     weights: Array  # (size, outputs)
     centre: Array  # (features,), subtracted from rows of features; or empty

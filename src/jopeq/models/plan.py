@@ -1,4 +1,4 @@
-"""What a fit costs and what to expect of it, said before any ε is spent."""
+"""The costs of a fit and what to expect of it, said before any ε is spent."""
 
 from __future__ import annotations
 

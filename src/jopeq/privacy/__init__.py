@@ -1,4 +1,4 @@
-"""What a scheme promises, to whom, how promises add up, and how much noise keeps them.
+"""Promises of schemes, how they add up, and how much noise keeps them.
 
 Imports ``wire`` and below.
 """

@@ -138,7 +138,7 @@ class Composition:
         return cls(((mechanism, times),) if times else ())
 
     def times(self, rounds: int) -> Composition:
-        """The same mechanisms in each of so many rounds."""
+        """These mechanisms in each of so many rounds."""
         return Composition(tuple((m, n * rounds) for m, n in self.counts) if rounds else ())
 
     def __add__(self, other: Composition) -> Composition:

@@ -137,7 +137,7 @@ def with_excess(epsilon: float, excess: float) -> float:
 
 @dataclass(frozen=True)
 class CellBounds:
-    """What noisy values are rounded to: cells that hold a cube and lie in a ball about its centre.
+    """Cells that noisy values are rounded to, which hold a cube and lie in a ball about its centre.
 
     ``inner`` is half the cube's side, ``outer`` the ball's radius.
     """

@@ -17,7 +17,7 @@ ADVERSARIES = {
     "model": "an observer of the trained models, who does not learn who took part",
 }
 STRENGTHS = {1.0: "strong", 2.0: "good", 4.0: "moderate", 10.0: "weak"}
-"""What ε of a person is called, up to each bound (docs/choose-epsilon.md); above: "none"."""
+"""Words for ε of a person, up to each bound (docs/choose-epsilon.md); above: "none"."""
 UNITS = ("sample", "update", "client", "record")
 
 
@@ -69,7 +69,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
 
     @property
     def mechanisms(self) -> Composition:
-        """What this guarantee is made of: itself, unless it was composed."""
+        """The mechanisms of this guarantee: itself, unless it was composed."""
         if self.composition is not None:
             return self.composition
         return Composition.of(Mechanism(self.epsilon, self.delta))
@@ -133,7 +133,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         )
 
     def _compose_nominal(self, times: int, delta: float, epsilon: float) -> float | None:
-        """What the ε asked for would have composed to."""
+        """The ε to which the ε asked for would have composed."""
         if self.nominal is None:
             return None
         if math.isclose(self.nominal, self.epsilon, rel_tol=1e-9):

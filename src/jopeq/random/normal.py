@@ -35,7 +35,7 @@ def two_sided() -> tuple[Array, Array, Array]:
 
 
 def _density(z: Array) -> Array:
-    """Of |t|."""
+    """The density of |t|."""
     return math.sqrt(2.0 / math.pi) * portable.exp(-0.5 * z * z)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -15,7 +14,7 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, openssl
 from jopeq.schemes.codec import Codec, Counts, OnInvalid
 from jopeq.schemes.opened import Opened
-from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, to_json
+from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, spec_of
 from jopeq.wire.payload import MAX_TENSORS
 
 MORE_TENSORS = 16  # than expected are still read, so that the error can name one
@@ -46,7 +45,6 @@ class Scheme(ABC):
 
     name: ClassVar[str]
     is_private: ClassVar[bool] = True  # whether the scheme names an ε; encoding is then total
-    is_whole: ClassVar[bool] = False  # whether all tensors are one sample, with one scale
 
     clip: float | None = None
     spread: float = 3.0
@@ -77,7 +75,7 @@ class Scheme(ABC):
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """What is proven of one sample, against the server."""
+        """The proven privacy of one sample, against the server."""
 
     @property
     @abstractmethod
@@ -87,7 +85,7 @@ class Scheme(ABC):
     @property
     @abstractmethod
     def bits_per_entry(self) -> float:
-        """What the body of a payload spends per entry."""
+        """Bits that the body of a payload spends per entry."""
 
     @property
     @abstractmethod
@@ -101,19 +99,14 @@ class Scheme(ABC):
     @cached_property
     def spec(self) -> str:
         """Name and parameters that are not defaults, as JSON: the scheme as a payload names it."""
-        changed = {
-            each.name: to_json(getattr(self, each.name))
-            for each in fields(self)
-            if getattr(self, each.name) != each.default and each.name != "clips"
-        }
-        return json.dumps([self.name, changed], separators=(",", ":"), sort_keys=True)
+        return spec_of(self)
 
     def guarantee_for(self, dimension: int) -> Guarantee:
-        """What is proven of a whole update of ``dimension`` entries, against the server."""
+        """The proven privacy of a whole update of ``dimension`` entries, against the server."""
         return self.guarantee.for_update(dimension)
 
     def cost(self, sizes: Mapping[str, int]) -> Guarantee:
-        """What one payload of tensors with these numbers of entries costs, against the server.
+        """The cost of one payload of tensors with these numbers of entries, against the server.
 
         >>> from jopeq import scheme
         >>> sizes = {"weight": 200, "bias": 10}

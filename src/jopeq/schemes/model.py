@@ -30,7 +30,7 @@ _MOST = 40.0  # |ln| of the factor that an update may put on a variance
 
 
 def state_update(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What training changed, for ``Scheme.encode``: arrays or tensors of the kind of ``after``.
+    """The update that training made, for ``Scheme.encode``: arrays or tensors as in ``after``.
 
     Both are states of one model (``state_dict()``): what the client received, and what it trained.
 

@@ -66,7 +66,7 @@ class SpherePlan:
 
     @property
     def bits(self) -> int:
-        """Of one report."""
+        """Bits of one report."""
         return self.lists * self.pairs.bit_length()
 
     @property
@@ -85,7 +85,7 @@ class SpherePlan:
 
     @property
     def vectors(self) -> int:
-        """Of all lists together."""
+        """The vectors of all lists together."""
         return self.lists * self.pairs
 
     @property
@@ -105,7 +105,7 @@ class SpherePlan:
 
     @property
     def scale(self) -> float:
-        """What the sum of a codeword's ±draws is multiplied by, in units of C."""
+        """The factor of the sum of a codeword's ±draws, in units of C."""
         return math.sqrt(self.blocks / self.lists) / (self.gain * draws_rms())
 
     def error(self, norm: float = 1.0) -> float:

@@ -43,7 +43,7 @@ def _halves(code: Array) -> list[Array]:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """What is summed of every record's score: public, and the same on both ends.
+    """The sums over every record's score: public, and the same on both ends.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class Scoring:
         return rows.reshape(len(groups), self.dimension)
 
     def read(self, mean: Any, scheme: RecordSum, clients: int | None = None) -> Evaluation:
-        """What the decoded mean row of ``scheme`` says, of all records and of each group."""
+        """Read the decoded mean row of ``scheme``, for all records and for each group."""
         plan, batch = scheme.plan(self.dimension, clients), scheme.expected_batch
         error = batch * math.sqrt(plan.error / self.dimension)
         totals = batch * np.asarray(mean, dtype=np.float64).reshape(-1, len(self._codes[0]))
@@ -263,7 +263,7 @@ class _Counts:
         return np.hstack((np.zeros((2, 1)), found))
 
     def slope(self, nodes: Array) -> dict[str, Interval]:
-        """Of a logistic regression of the outcomes on the scores' logits: 1 and 0 are ideal."""
+        """A logistic regression of the outcomes on the scores' logits: 1 and 0 are ideal."""
         ones, others = self.x.reshape(2, -1)
         terms = np.stack((np.log(nodes / (1.0 - nodes)), np.ones(len(nodes))))
         found = np.array((1.0, 0.0))

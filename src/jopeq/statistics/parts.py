@@ -54,7 +54,7 @@ class Part(ABC):
 
     @property
     def factors(self) -> Array:
-        """What the entries are multiplied by: ``norm`` for missing values, which are alone."""
+        """The factors of the entries: ``norm`` for missing values, which are alone."""
         factors = np.ones(self.size)
         if self.counts_missing:
             factors[-1] = self.norm
@@ -86,7 +86,7 @@ class Bounded(Part):
 
     @property
     def middle(self) -> float:
-        """Of the bounds."""
+        """The middle between the bounds."""
         return self.lower / 2.0 + self.upper / 2.0
 
     @property
@@ -125,7 +125,7 @@ class Square(Bounded):
 
 @dataclass(frozen=True)
 class Pair(Part):
-    """Of two values: both, their squares less ½, their product; of records that have both."""
+    """Two values, their squares less ½ and their product, of records that have both."""
 
     one: Bounded
     two: Bounded

@@ -1,4 +1,4 @@
-"""What can be asked of a column: bounds, edges and categories are public, chosen before.
+"""Questions about a column: bounds, edges and categories are public, chosen before.
 
 A question says which parts of a row it needs and reads its answer, with a standard error, from
 their noisy totals. All that follows the totals is post-processing and costs no ε.
@@ -31,7 +31,7 @@ from jopeq.statistics.parts import (
 from jopeq.statistics.pictures import BAR, ERROR, stack_panels
 from jopeq.statistics.tables import word_of
 
-EVERYBODY = "*"  # in place of a column
+EVERYBODY = "*"  # instead of a column
 OTHER, MISSING = "(other)", "(missing)"
 QUARTILES = (0.25, 0.5, 0.75)
 MOST_BINS = 4096
@@ -79,7 +79,7 @@ class Question(ABC):
 
     @property
     def name(self) -> str:
-        """What the answer is called."""
+        """The name of the answer."""
         return self.word
 
     @property

@@ -202,7 +202,7 @@ class Survey:
 
     @cached_property
     def name(self) -> str:
-        """What ledgers call the survey: others have names of their own."""
+        """The survey's name in ledgers: others have names of their own."""
         return f"statistics {hashlib.sha256(self.spec.encode()).hexdigest()[:16]}"
 
     @classmethod

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream
+from jopeq.schemes.parameters import spec_of
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds
 from jopeq.sums.record_plan import MAX_RECORD_BITS, RecordPlan, plan_records
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.shares import check_clients, check_dimension, check_terms, spec_of
+from jopeq.sums.shares import check_clients, check_dimension, check_terms
 from jopeq.wire.entries import LARGEST, Entries, Limits
 
 _LOG = logging.getLogger("jopeq")
@@ -117,7 +118,7 @@ class ClientSum:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What holds for updates of any dimension; ``plan`` has the exact ε of each."""
+        """The guarantee for updates of any dimension; ``plan`` has the exact ε of each."""
         opened = (
             f"if no sum of fewer than {self.threshold} clients is opened, at most "
             f"{self.colluding} of whom, other participants included, collude, and nothing but sums "
@@ -142,7 +143,7 @@ class ClientSum:
         return spec_of(self)
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
-        """What both ends use for updates of this dimension and a cohort of so many clients.
+        """The plan of both ends for updates of this dimension and a cohort of so many clients.
 
         >>> s = ClientSum(epsilon=4.0, clip=1.0, clients=100, threshold=67, largest_mean=0.3)
         >>> plan = s.plan(100_000)

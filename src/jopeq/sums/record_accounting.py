@@ -1,4 +1,4 @@
-"""What rounds of sampled sums reveal of one record: privacy loss distributions, pessimistic.
+"""The privacy loss of one record in rounds of sampled sums, by pessimistic distributions.
 
 The accountant is ``dp-accounting``. Composed rounds have
 
@@ -116,7 +116,7 @@ def _renyi_epsilon(runs: Sequence[RecordRounds], delta: float) -> float:
 
 
 def epsilon_within(runs: Sequence[RecordRounds], delta: float, budget: float) -> float:
-    """As ``epsilon_of``, for a budget that may be far above ε: Σv is charged nearer to ε itself."""
+    """``epsilon_of`` for a budget that may be far above ε: Σv is charged nearer to ε itself."""
     variation, found = _sums(runs)[2], math.inf
     for at_most in (budget / 2**k for k in range(7)):
         found = epsilon_of(runs, delta, at_most)
@@ -191,7 +191,7 @@ def multiplier_at(index: int) -> float:
 
 
 def _index_above(multiplier: float) -> int:
-    """Of the least multiplier on the grid that is not below this one."""
+    """The index of the least multiplier on the grid that is not below this one."""
     fraction, octave = math.frexp(multiplier)
     index = (octave - 1) * _STEPS + math.ceil((2.0 * fraction - 1.0) * _STEPS)
     return min(max(index, _LOWEST), _HIGHEST)

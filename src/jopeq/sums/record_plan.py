@@ -47,7 +47,7 @@ _MARGIN = 2.0**-9  # of ε: two machines may find different last digits
 _KAPPA = 2.0**-11  # of ε, for all κ: ``least_sigmas`` keeps to it
 _RARE = 2.0**-10  # of δ, for distances beyond the bound; as much for samples that are cut
 _TABLES = (2.0**-6, 2.0**-3, 2.0**-1)  # of δ, for the tables: the first that is enough
-_NEAR = 2.0**-6  # of the own multiplier: a plan's may differ by as much
+_NEAR = 2.0**-6  # of this end's multiplier: a plan's may differ by as much
 _AIMED = 1.05  # of the central Gaussian's error
 _WRAPPED = 0.05  # of the noise: the most error from wrapping that a plan chooses,
 _MOST_WRAPPED = 0.5  # and that it accepts where ``bits`` are given
@@ -96,12 +96,12 @@ class RecordPlan:
 
     @property
     def law(self) -> GaussianRounding:
-        """What draws a share."""
+        """The law that draws a share."""
         return _law(self.sigma64)
 
     @property
     def integers(self) -> tuple[int | float, ...]:
-        """What two ends must agree on besides the scheme."""
+        """The numbers that two ends must agree on besides the scheme."""
         return (
             self.dimension, self.clients, self.bits, self.sigma64, self.bound,
             self.noise_multiplier,
@@ -171,7 +171,7 @@ def _largest_bound(scheme: RecordSum, radius: Decimal, entries: int) -> int:
 
 
 def _estimate_bounds(scheme: RecordSum, radius: Any, entries: int) -> Any:
-    """The same in floats, for many radii: for the search alone."""
+    """``_largest_bound`` in floats, for many radii: for the search alone."""
     root, slack = math.sqrt(entries), float(_slack(tau_of(scheme)))
     square = radius * radius - entries / 4.0 - slack * root + slack * slack
     apart = np.maximum(np.sqrt(np.maximum(square, 0.0)) - slack, radius - root)
@@ -380,7 +380,7 @@ def _central_multiplier(scheme: RecordSum) -> float:
 def plan_records(
     scheme: RecordSum, dimension: int, clients: int, *, fixed: str | None = None
 ) -> RecordPlan:
-    """As ``fit_records``; a refusal names changes that were tried and have a plan.
+    """``fit_records``, whose refusal names changes that were tried and have a plan.
 
     ``fixed`` is a parameter that the user cannot change.
     """

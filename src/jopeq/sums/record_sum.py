@@ -29,7 +29,7 @@ from jopeq.errors import PayloadError, TooFewClientsError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream, fresh_seed, private_stream
-from jopeq.schemes.parameters import as_annotated
+from jopeq.schemes.parameters import as_annotated, spec_of
 from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds
 from jopeq.sums.record_plan import (
@@ -55,7 +55,6 @@ from jopeq.sums.shares import (
     rotate,
     rotate_back,
     shared_stream,
-    spec_of,
 )
 from jopeq.wire.entries import is_tensor
 
@@ -252,7 +251,7 @@ class RecordSum:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What holds for rows of any dimension; ``plan`` has the exact ε of each."""
+        """The guarantee for rows of any dimension; ``plan`` has the exact ε of each."""
         where = (
             "one hospital"
             if self.hospitals_per_person == 1
@@ -299,7 +298,7 @@ class RecordSum:
         return spec_of(self)
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
-        """What both ends use for rows of this dimension and a cohort of so many hospitals.
+        """The plan of both ends for rows of this dimension and a cohort of so many hospitals.
 
         >>> s = RecordSum(
         ...     epsilon=1.0, clip=1.0, records=60_000, sampling=0.14, rounds=60, clients=10,
@@ -371,7 +370,7 @@ class RecordSum:
             )
         values = rotate(total.values, plan.bound / UNITS, shared)
         if kernels.are_loaded():
-            return kernels.draw_share(values, plan.law, plan.bits, private)
+            return kernels.cpu.draw_share(values, plan.law, plan.bits, private)
         return draw_share(plan, place(values, private), private)
 
     def decode(

@@ -1,4 +1,4 @@
-"""What the sum of rounded shares reveals: what Gaussian noise would, up to bounded factors.
+"""The sum of rounded shares reveals what Gaussian noise would, up to bounded factors.
 
 h clients each draw an integer from the discrete Gaussian of standard deviation σ about a point of
 their own. Their sum is, up to a factor e^{±η} in every probability, a Gaussian value of variance
@@ -113,7 +113,7 @@ def least_sigmas(epsilon: float, draws: int, honest: int) -> tuple[int, int] | N
 
 @dataclass(frozen=True)
 class SumPrivacy:
-    """What a server learns from sums of ``honest`` shares at least, over all entries and rounds.
+    """Bounds on what sums of at least ``honest`` shares tell, over all entries and rounds.
 
     σ and s are in units of 1/64. ``variation`` is the total variation between the drawn and the
     ideal law of one share of one entry.

@@ -147,25 +147,10 @@ def check_model(model: nn.Module, loss: Loss, example: Any) -> int:
 
 
 def _judge_all(
-    model: nn.Module,
-    judge: Loss,
-    records: Records,
-    entries: int,
-    *,
-    chunk: int | None,
-    padded: int | None,
-    most_rows: int | None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """What ``judge`` says of each slot's outputs and targets; its share of a patient; its record.
-
-    The model is run with float64 numbers.
-    """
-    _check_layers(model)
-    records = replace(
-        records,
-        parts=tuple(map(_widen, records.parts)),
-        blank=tuple(map(_widen, records.blank)),
-    )
+    model: nn.Module, judge: Loss, records: Records, size: int, seats: NDArray[np.int64],
+    weights: NDArray[np.float64],
+) -> NDArray[np.float64]:  # fmt: skip
+    """The verdict of ``judge`` on each slot, by the model run with float64 numbers."""
     parameters = {name: _widen(one.detach()) for name, one in model.named_parameters()}
 
     def make(module: nn.Module) -> Compute:
@@ -178,15 +163,11 @@ def _judge_all(
 
         return lambda chunk: (vmap(judge_one)(*chunk[1:]),)
 
-    size = _choose_chunk(chunk, entries, records.blank, (padded or 0) * (most_rows or 1))
-    seats = _take_seats(records, most_rows, padded, size)
-    patients = np.arange(len(seats)) // (most_rows or 1)
-    weights = (seats >= 0) / np.maximum(np.bincount(patients, seats >= 0)[patients], 1)
     device = next((one.device for one in parameters.values()), records.parts[0].device)
     work = _Work(model, judge, make, records.blank, device, is_wide=True)
     with torch.no_grad(), _in_small_steps():
         pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
-        return torch.cat([found.cpu() for (found,) in pieces]).numpy(), weights, seats
+        return torch.cat([found.cpu() for (found,) in pieces]).numpy()
 
 
 def scored_sum(
@@ -228,7 +209,13 @@ def scored_sum(
         raise ValueError(
             "score goes with Scoring(kind='score') and by with levels: give both or neither"
         )
+    _check_layers(model)
     records = read_records(inputs, targets, example, group)
+    records = replace(
+        records,
+        parts=tuple(map(_widen, records.parts)),
+        blank=tuple(map(_widen, records.blank)),
+    )
     places = scoring.places(range(len(records.is_good)) if by is None else by)
     if len(places) != len(records.is_good):
         raise ValueError(f"by must be one level for each of {len(records.is_good)} records")
@@ -240,11 +227,13 @@ def scored_sum(
         rated = score(outputs, targets).double().mean().clamp(0.0, 1.0)
         return torch.stack((rated, torch.ones_like(rated)))
 
-    total = ClippedTotal(scoring.dimension, 1.0)
-    options = {"chunk": chunk, "padded": padded, "most_rows": most_rows}
-    found, weights, seats = _judge_all(model, judge, records, total.dimension, **options)
-    patients = np.arange(len(seats)) // (most_rows or 1)
-    seated, step = np.append(places, 0)[seats], _MOST * (most_rows or 1)
+    total, most = ClippedTotal(scoring.dimension, 1.0), most_rows or 1
+    size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * most)
+    seats = _take_seats(records, most_rows, padded, size)
+    patients = np.arange(len(seats)) // most
+    weights = (seats >= 0) / np.maximum(np.bincount(patients, seats >= 0)[patients], 1)
+    found = _judge_all(model, judge, records, size, seats, weights)
+    seated, step = np.append(places, 0)[seats], _MOST * most
     for some in (slice(first, first + step) for first in range(0, len(seats), step)):
         scores, outcomes = found[some].T
         rows = scoring.rows(scores, outcomes, seated[some])
@@ -492,7 +481,7 @@ def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
 
 
 def _copy(model: nn.Module) -> nn.Module:
-    """The same parameters in new layers, so that nothing that a call leaves behind lasts."""
+    """The model's parameters in new layers, so that nothing that a call leaves behind lasts."""
     kept: list[Tensor] = [*model.parameters()]
     for layer in model.modules():
         kept += [one for one in vars(layer).values() if isinstance(one, Tensor) and not one.is_leaf]
@@ -616,7 +605,7 @@ class _Work:
 
 
 def _are_alike(one: Tensor, other: Tensor) -> bool:
-    """The same numbers, but for what a GPU rounds; NaN equals NaN."""
+    """Whether the numbers are equal, but for what a GPU rounds; NaN equals NaN."""
     off = 0.0 if one.device.type == "cpu" else _ALIKE
     wide = one.double(), other.double()
     length = float(wide[0].nan_to_num().norm())
@@ -624,7 +613,7 @@ def _are_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
-    """The same work as a CUDA graph: starting its kernels one by one takes longer than they do.
+    """Record work as a CUDA graph: starting its kernels one by one takes longer than they do.
 
     Work that no graph holds stays as it is.
     """

@@ -47,7 +47,7 @@ class Standardise(nn.Module):
 
     Features are the ``columns``, in that order, along the last axis: by default all that were asked
     for Mean and Variance. Values are clipped to the bounds; missing ones (NaN) become 0. The
-    numbers are buffers: they are saved with the model and not trained. In place of answers, a
+    numbers are buffers: they are saved with the model and not trained. Instead of answers, a
     number of features makes the layer of a model that will load them, such as a hospital's.
     """
 

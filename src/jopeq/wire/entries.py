@@ -94,7 +94,7 @@ PLAIN_SUMS = Sums()
 
 
 class Limits(NamedTuple):
-    """What stands in for invalid entries: ±``instead`` beyond ±``largest``, and 0 for NaN.
+    """Replacements for invalid entries: ±``instead`` beyond ±``largest``, and 0 for NaN.
 
     Each entry is judged by itself: a rule that looked at others would let one sample decide what is
     sent of the next.
@@ -141,7 +141,7 @@ class Entries:
         return (piece.astype(np.float64) for piece in self.pieces(tensor))
 
     def pieces(self, tensor: int) -> Iterator[NDArray[Any]]:
-        """The same as floats of any precision, not copied where they lie side by side."""
+        """``chunks`` as floats of any precision, not copied where they lie side by side."""
         size = self.tensors[tensor].size
         for start in range(0, size, READ_CHUNK):
             yield self._piece(tensor, start, min(start + READ_CHUNK, size))
@@ -204,7 +204,7 @@ class Entries:
         self.rows[index] = copy
 
     def _invalid(self, index: int) -> UpdateError:
-        """What is wrong with a tensor, by name and position."""
+        """The fault of a tensor, by name and position."""
         start, first, value = 0, 0, np.float64(0.0)
         for chunk in self.chunks(index):
             bad = ~(np.abs(chunk) <= LARGEST)

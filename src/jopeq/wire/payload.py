@@ -239,7 +239,7 @@ class _Reader:
         return shape
 
     def opening(self, most_tensors: int) -> _Opening:
-        """What payloads of a model share: read once where they follow each other."""
+        """The part that a model's payloads share: read once where they follow each other."""
         global _last
         start, (known, said) = self.position, _last
         end = start + len(known)

@@ -25,7 +25,7 @@ def hadamard(values: Array) -> Array:
 
 
 def _transform(values: Array) -> Array:
-    """The same in place: beside the values, no more than a block is in memory."""
+    """Turn in place: besides the values, no more than a block is in memory."""
     size = len(values)
     if size & (size - 1):
         raise ValueError(f"a Hadamard transform needs a power of two entries, got {size}")

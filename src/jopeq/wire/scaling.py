@@ -134,7 +134,7 @@ class Scaling:
         return result
 
     def limits(self, dimension: int) -> Limits:
-        """What replaces invalid entries, known without the update, so that no scale is too large.
+        """Replacements for invalid entries, known before the update, so that no scale is too large.
 
         With a clip it is the clip. Else no entry may exceed B = 10³⁴/(4·max(1, spread)·√L): then
         |mean| ≤ B, |entry − mean| ≤ 2B, and the unit spread·√(Σ (entry − mean)²/M) is at most

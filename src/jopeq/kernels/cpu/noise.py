@@ -111,7 +111,7 @@ def zeros_of(word, extra):
 
 @part
 def _first_zeros(word):
-    """The same of words that need no extra one, as a float, and 1034 of others.
+    """The leading zeros of words that need no extra one, as a float, and 1034 for others.
 
     Read from the exponent of a float: vectors of AVX2 can do that, and cannot count zeros.
     """

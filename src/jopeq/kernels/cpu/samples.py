@@ -40,7 +40,7 @@ def _scale_and_clip(entries, mean, inverse, samples):
 
 @part
 def scale_and_clip(narrow, wide, first, mean, inverse, samples):
-    """As ``scale_samples``, moved into [−1, 1]; how many had to be."""
+    """``scale_samples``, moved into [−1, 1]; how many had to be."""
     last = first + len(samples)
     if len(narrow):
         return _scale_and_clip(narrow[first:last], mean, inverse, samples)

@@ -56,7 +56,7 @@ def block(key, counter, LANE: tl.constexpr):
 
 @jit
 def block_of(key, counter, lane):
-    """The same with a lane for each block, or for some of them: uint32 too."""
+    """A block of words, with a lane for each block or for some of them: uint32 too."""
     zero = counter ^ counter
     lane = zero + lane
     s0, s1, s2, s3 = zero + _S0, zero + _S1, zero + _S2, zero + _S3
@@ -96,7 +96,7 @@ def as_float(high, low):
 
 @jit
 def _bit_length(x):
-    """Of 32-bit words; without the bit below the first, rounding to float32 keeps the exponent."""
+    """The length of 32-bit words; without the bit below the first, float32 keeps the exponent."""
     power = (x ^ (x & (x >> 1))).to(tl.float32).to(tl.int32, bitcast=True) >> 23
     return tl.where(x == 0, 0, power - 126)
 
@@ -333,3 +333,18 @@ def channel_letter(row, word, table_ptr, COLUMNS: tl.constexpr):
         threshold = tl.load(table_ptr + row * COLUMNS + k).to(tl.uint32, bitcast=True)
         letter += (threshold < word).to(tl.int32)
     return letter
+
+
+@jit
+def halve(lanes, LANES: tl.constexpr):
+    """The sum of all lanes: the upper half on the lower, until one is left."""
+    tl.static_assert(LANES == 512)
+    lanes = tl.sum(tl.reshape(lanes, (2, 256)), axis=0)  # two terms: no order to choose
+    lanes = tl.sum(tl.reshape(lanes, (2, 128)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 64)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 32)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 16)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 8)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 4)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 2)), axis=0)
+    return tl.sum(lanes, axis=0)
