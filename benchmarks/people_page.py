@@ -1,4 +1,4 @@
-"""A section of docs/people.md and its figure, from results/people_bench.json: no number on it is typed by hand.
+"""A section of docs/people.md and its figure, from kept results: no number is typed by hand.
 
 python benchmarks/people_page.py results/people_bench.json docs
 """

@@ -105,7 +105,7 @@ def encoding(entries: int, key_stream: float) -> None:
         "encode": lambda: scheme.encode(update, seed=seed),
         "clipping": lambda: scheme.total(update),
         "rotation": lambda: rotate(total.values, plan.bound / UNITS, shared),
-        "rounding and draws": lambda: kernels.draw_share(turned, plan.law, plan.bits, noise),
+        "rounding and draws": lambda: kernels.cpu.draw_share(turned, plan.law, plan.bits, noise),
     }
     print(f"| {entries:,} entries, {BITS} bits, M entries/s | 1 thread | {cores()} threads |")
     print("|---|---|---|")

@@ -214,7 +214,9 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     plain_log(panel, "x", people.EPSILONS)
     names, far = [], []
     for name, points in sorted(lines.items(), key=lambda line: line[0].startswith("central")):
-        look = LOOKS["laplace"] if name.startswith("LocalDpMod") else look_of(name)
+        others = {"LocalDpMod": "laplace", "sum": "clients"}  # names of kept runs
+        first = name.partition(",")[0]
+        look = LOOKS[others[first]] if first in others else look_of(name)
         means = {place: 100 * statistics.fmean(points[place]) for place in sorted(points)}
         if max(means) > _FAR:
             far += [f"{mean:.1f}% at ε = {place:,.0f}" for place, mean in means.items()]

@@ -57,8 +57,8 @@ def parameters_page() -> Iterator[str]:
     )
     yield "## Common parameters"
     yield _table(Scheme, _documented(Scheme))
-    sums = ((kind.name, kind) for kind in (ClientSum, RecordSum))
-    for name, kind in (*SCHEMES.items(), *sums):
+    others = ((kind.name, kind) for kind in (Sphere, ClientSum, RecordSum))
+    for name, kind in (*SCHEMES.items(), *others):
         found = _documented(kind)
         own = [one for one in found if common.get(one.name) != one.description]
         room = "jopeq" if kind.__name__ in jopeq.__all__ else "jopeq.entries"
@@ -78,10 +78,8 @@ def parameters_page() -> Iterator[str]:
 
 
 def _takes(kind: type, name: str) -> bool:
-    given: dict[str, Any] = {"epsilon": 4.0, "rate": 2.0, "clip": 1.0}
-    needed = {one.name for one in fields(kind)} & (
-        {*given} if kind is Sphere else {"epsilon", "rate"}
-    )
+    given: dict[str, Any] = {"epsilon": 4.0, "rate": 2.0}
+    needed = {one.name for one in fields(kind)} & {"epsilon", "rate"}
     try:
         kind(**{key: given[key] for key in needed}, **{name: _CHANGED[name]})
     except ValueError:

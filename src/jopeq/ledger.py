@@ -22,6 +22,7 @@ from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import (
     LEAST_DELTA,
@@ -214,16 +215,16 @@ class Ledger:
 
     def charge(
         self,
-        scheme: Scheme | RecordSum | ClientSum,
+        scheme: Scheme | Sphere | RecordSum | ClientSum,
         entries: int | Mapping[str, int],
         *,
         run: str = "",
         ahead: int = 0,
         about: _About | None = None,
     ) -> None:
-        """Charge one payload, or one share of a private sum, before anything reads the data.
+        """Charge one payload, report, or share of a private sum, before anything reads the data.
 
-        For a caller that encodes later with ``scheme.encode``. Raises ``BudgetExceededError`` as
+        For a caller that encodes later. Raises ``BudgetExceededError`` as
         ``encode`` does. ``entries`` of an update may be told by tensor. A scheme of payloads
         without a public clip is refused.
 
@@ -288,9 +289,8 @@ class Ledger:
                 new = self._begin(replace(scheme, epsilon=epsilon), entries, "\0")
             except PlanError:  # too little for these records, or too much for δ
                 return epsilon <= self.remaining
-            return self._epsilon_of((*self.runs, new.with_rounds(sums))) <= self._budget * (
-                1.0 + _ROUNDING
-            )
+            spent = self._epsilon_of((*self.runs, new.with_rounds(sums)))
+            return spent <= self._budget * (1.0 + _ROUNDING)
 
         sums = scheme.sums if isinstance(scheme, RecordSum) else scheme.rounds
         step = min(self._budget, MAX_EPSILON) / 1000.0
@@ -564,7 +564,7 @@ def _epsilon(runs: tuple[RecordRounds, ...], delta: float, budget: float) -> flo
     return epsilon_within(runs, delta, budget)
 
 
-def check_clip_is_public(scheme: Scheme) -> None:
+def check_clip_is_public(scheme: Scheme | Sphere) -> None:
     """Raise ``LedgerError`` where payloads carry the update's norm, which no ε covers."""
     if scheme.is_private and scheme.clip is None:
         raise LedgerError(

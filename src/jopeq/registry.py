@@ -41,18 +41,16 @@ SCHEMES: dict[str, type[Scheme]] = {
         JoPEQ,
         MinimumVarianceUnbiased,
         Response,
-        Sphere,
     )
 }
 """The class of every scheme, by the name that ``scheme`` takes.
 
-``scheme("clients", …)`` makes a ``ClientSum`` and ``scheme("records", …)`` a ``RecordSum``, which
-are no ``Scheme``: a share decodes to nothing.
+``scheme`` also makes a ``Sphere`` ("sphere"), a ``ClientSum`` ("clients") and a ``RecordSum``
+("records"), which are no ``Scheme``: one report or share decodes to nothing.
 """
-_SUMS: dict[str, type[ClientSum] | type[RecordSum]] = {
-    kind.name: kind for kind in (ClientSum, RecordSum)
+_OTHERS: dict[str, type[Sphere] | type[ClientSum] | type[RecordSum]] = {
+    kind.name: kind for kind in (Sphere, ClientSum, RecordSum)
 }
-
 
 Thing = TypeVar("Thing", bound=type[Scheme] | Lattice | MakeLaw)
 
@@ -79,7 +77,7 @@ def register(thing: Thing, name: str | None = None) -> Thing:
             raise ValueError(f"{thing.__name__} must define all of a Scheme and its own name")
         if "__dataclass_params__" not in own or not own["__dataclass_params__"].frozen:
             raise ValueError(f"{thing.__name__} must be a @dataclass(frozen=True, kw_only=True)")
-        if _check_name(thing.name) in (*SCHEMES, *_SUMS):
+        if _check_name(thing.name) in (*SCHEMES, *_OTHERS):
             raise ValueError(f"scheme {thing.name!r} is known already: choose another name")
         SCHEMES[thing.name] = thing
     elif isinstance(thing, Lattice):
@@ -108,10 +106,14 @@ def parameters_of(name: str) -> tuple[str, ...]:
     >>> parameters_of("laplace")
     ('center', 'clip', 'epsilon', 'per', 'spread')
     """
-    kind = _SUMS[name] if name in _SUMS else _class_of(name)
+    kind = _OTHERS[name] if name in _OTHERS else _class_of(name)
     if kind is Uncompressed:
         return ()
     return tuple(sorted(field.name for field in fields(kind) if field.init))
+
+
+@overload
+def scheme(name: Literal["sphere"], **parameters: Any) -> Sphere: ...
 
 
 @overload
@@ -126,7 +128,7 @@ def scheme(name: Literal["records"], **parameters: Any) -> RecordSum: ...
 def scheme(name: str, **parameters: Any) -> Scheme: ...
 
 
-def scheme(name: str, **parameters: Any) -> Scheme | ClientSum | RecordSum:
+def scheme(name: str, **parameters: Any) -> Scheme | Sphere | ClientSum | RecordSum:
     """The scheme of that name. Its class, ``SCHEMES[name]``, explains each parameter.
 
     ``spread="auto"`` with ``clients=K`` takes the spread of least error for the mean of K clients
@@ -142,12 +144,12 @@ def scheme(name: str, **parameters: Any) -> Scheme | ClientSum | RecordSum:
 center, clip, delta, epsilon, gamma, lattice, law, levels, mean, nu, per, rate, spread, \
 squared_scale
     """
-    is_sum = name in _SUMS
+    is_whole = name in _OTHERS
     if isinstance(parameters.get("clip"), str):
         _check_word(name, parameters["clip"])
-    if parameters.get("clip") == "layers" and not is_sum:
+    if parameters.get("clip") == "layers" and not is_whole:
         parameters = {**parameters, "clip": START, "per": "layers"}
-    if not is_sum and (parameters.get("spread") == "auto" or "clients" in parameters):
+    if not is_whole and (parameters.get("spread") == "auto" or "clients" in parameters):
         return _with_best_spread(name, parameters)
     known = parameters_of(name)
     for parameter in parameters:
@@ -158,7 +160,7 @@ squared_scale
                 f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
                 f"It takes {', '.join(known)}"
             )
-    kind = _SUMS[name] if is_sum else _class_of(name)
+    kind = _OTHERS[name] if is_whole else _class_of(name)
     required = (field.name for field in fields(kind) if field.default is MISSING)
     missing = [each for each in required if parameters.get(each) is None]
     if missing:
@@ -168,7 +170,7 @@ squared_scale
 
 def _check_word(name: str, clip: str) -> None:
     """Refuse a clip in words, but for the word that this scheme knows."""
-    is_whole = name in _SUMS or _class_of(name).is_whole
+    is_whole = name in _OTHERS
     if is_whole or clip != "layers":
         known = "" if is_whole else " or 'layers'"
         why = ", the largest norm of a whole update" if is_whole else ""
@@ -177,7 +179,7 @@ def _check_word(name: str, clip: str) -> None:
 
 def _class_of(name: str) -> type[Scheme]:
     if not isinstance(name, str) or name not in SCHEMES:
-        known = (*SCHEMES, *_SUMS)
+        known = (*SCHEMES, *_OTHERS)
         close = _did_you_mean(str(name), known).replace(",", ":", 1).rstrip(".")
         raise ValueError(f"scheme must be one of {', '.join(known)}, got {name!r}{close}")
     return SCHEMES[name]

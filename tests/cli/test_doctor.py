@@ -103,3 +103,12 @@ def test_bad_files_are_refused(tmp_path, examine):
     (tmp_path / "short.safetensors").write_bytes(b"\xff" * 9)
     for name in ("evil.pt", "evil.npz", "short.safetensors", "missing.pt"):
         assert examine(tmp_path / name).exit_code == 2
+
+
+def test_a_node_with_a_wrong_configuration_ends_with_1(jopeq_command):
+    pytest.importorskip("flwr")
+    done = jopeq_command("doctor", "--node", 'jopeq-max-epsilon=-1 jopeq-max-delta="small"')
+    assert done.exit_code == 1
+    said = " ".join(done.output.split())
+    for part in ("jopeq-max-epsilon is -1", "jopeq-max-delta is 'small'", "ledger is missing"):
+        assert part in said

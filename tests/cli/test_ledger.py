@@ -79,9 +79,9 @@ def test_names_of_runs_cannot_steer_a_terminal_or_a_page(run, tmp_path):
 def test_what_still_fits(run, tmp_path):
     jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
     words = ("plan", tmp_path / "ledger", "--rounds", 3, "--clients", 4)
-    for more in ((), ("--records", 2000, "--evaluations", 1)):
+    for more in ((), ("--records", 2000)):
         assert "ε ≤ 2 fits for 3 rounds" in run(*words, *more).output
-    assert "--records" in run(*words, "--evaluations", 1).output
+    assert "--records" in run(*words, "--sampling", 0.5).output
     assert run("plan", tmp_path / "none", "--rounds", 3, "--clients", 4).exit_code == 2
 
 

@@ -10,7 +10,6 @@ from jopeq.flower.arrays import (
     Model,
     ReplyError,
     from_content,
-    to_array,
     to_record,
     update_of,
 )
@@ -19,7 +18,7 @@ from jopeq.flower.arrays import (
 def test_exactly_one_payload_comes_back():
     assert from_content(RecordDict({"arrays": to_record(b"JoPQ")})) == b"JoPQ"
     with pytest.raises(TypeError, match=STYPE):
-        to_array(b"JoPQ").numpy()  # Flower itself cannot read it
+        to_record(b"JoPQ")["payload"].numpy()  # Flower itself cannot read it
     for count in (0, 2):
         record = ArrayRecord({str(i): Array("uint8", (1,), STYPE, b"x") for i in range(count)})
         with pytest.raises(PayloadError, match=str(count)):

@@ -502,6 +502,7 @@ BAD_KEYS = {
     "jopeq-max-delta": "small",
 }
 SMALL = jopeq.Sphere(epsilon=4.0, clip=1.0, max_entries=14)
+TERMS = {"jopeq": offer(SMALL, SMALL.round(dimension=13, seed=bytes(32)))}
 CLEAR = [jopeq.scheme("sdq", rate=4.0), jopeq.scheme("response", epsilon=4.0, rate=2.0)]
 CLEAR += [jopeq.scheme("response", epsilon=4.0, rate=2.0, per="tensor", center=True)]
 UNREADABLE = [Array("float32", (4,), SType.NUMPY, data) for data in (b"", b"garbage")]
@@ -529,7 +530,8 @@ UNREADABLE += [Array("float32", (4,), "other", b""), Array(np.ones(2, np.complex
             for clear, kind in (*((clear, "train") for clear in CLEAR), (CLEAR[1], "evaluate"))
         ),
         (PayloadMod(SCHEME), {}, {}, {SECAGG: ConfigRecord()}, "secagg", "SumMod"),
-        (PayloadMod(SMALL, budget=1e3), {}, {}, {}, "too-many-entries", "max_entries"),
+        (PayloadMod(SMALL, budget=1e3), {}, {}, TERMS, "too-many-entries", "max_entries"),
+        (PayloadMod(SMALL, budget=1e3), {}, {}, {}, "settings", "no terms of a round"),
         *(
             (PayloadMod(SCHEME, budget=1e3), {}, {}, {"more": record}, "model", "")
             for record in (ArrayRecord({"w": array}) for array in UNREADABLE)
@@ -546,4 +548,5 @@ def test_what_is_refused_before_training_and_charged_to_nobody(
 
 
 def test_frozen_arrays_do_not_count_against_the_most_entries(flower):
-    assert not answer(flower, PayloadMod(SMALL, budget=1e3, frozen=["running"])).has_error()
+    mod = PayloadMod(SMALL, budget=1e3, frozen=["running"])
+    assert not answer(flower, mod, **TERMS).has_error()

@@ -11,6 +11,7 @@ import pytest
 import jopeq
 from jopeq.random.streams import PrivateStream
 from jopeq.sphere import sphere_codebook as codebook
+from jopeq.wire.scaling import Scale
 
 # (ε, dimension, bits, draws): one block or many, blocks shorter than eight of ChaCha, two lists
 PLANS = [
@@ -94,21 +95,17 @@ def test_gpu_scores_are_the_plain_ones(plan, gpu):
     module, device = gpu
     terms = terms_of(*plan)
     plan, shared, clients = terms.plan, terms.shared, CLIENTS[1:3]
-    rows = np.stack([codebook.into_ball(row)[0] for row in updates_of(terms.dimension)[1:3]])
-    key = shared.key_words.tobytes()
-    signs = codebook._signs(key, plan.padded)
+    rows = np.stack([codebook.into_ball(row) / 2 for row in updates_of(terms.dimension)[1:3]])
     turned = codebook.rotate(rows, plan, shared)
-    on_device = module.turned_rows(torch.from_numpy(rows).to(device), *signs)
-    assert np.array_equal(on_device.cpu().numpy(), turned)
-    plain = codebook.scores(turned, plan, shared, clients)
+    blocks = turned.astype(np.int64).reshape(2, -1, plan.block)
+    plain = (*codebook.scores(turned, plan, shared, clients), (blocks**2).sum(axis=2))
+    signs = codebook._signs(shared.key_words.tobytes(), plan.padded)
     found = module.codeword_scores(
-        on_device, clients, plan.vectors, plan.block, codebook._blocks_bytes(plan), key
+        *(torch.from_numpy(rows).to(device), Scale(1.0), None, signs, clients),
+        *(plan.vectors, plan.block, codebook._blocks_bytes(plan), shared),
     )
     for one, two in zip(found, plain, strict=True):
-        assert np.array_equal(one.cpu().numpy(), two)
-    blocks = turned.astype(np.int64).reshape(2, -1, plan.block)
-    squares = module.squares(on_device, plan.block).cpu().numpy()
-    assert np.array_equal(squares, (blocks**2).sum(axis=2))
+        assert np.array_equal(one, two)
 
 
 @pytest.mark.parametrize("plan", GPU_PLANS)

@@ -78,20 +78,15 @@ def test_a_tensor_is_encoded_where_it_lies_to_the_same_bytes(scheme, gpu):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES + UNKNOWN, ids=lambda scheme: scheme.spec)
-def test_decoding_to_a_device_gives_the_same_numbers(scheme, gpu):
-    payload = scheme.encode(update().numpy())
+def test_both_ways_where_kernels_know_the_scheme_and_where_not(scheme, gpu):
+    tensor = update()
+    assert encoded(scheme, tensor) == encoded(scheme, tensor.numpy())
+    assert len(gpu) == can_code(scheme.codec.recipe, "cpu") == (scheme in SCHEMES)
+    payload = scheme.encode(tensor.numpy())
     found = scheme.decode(payload, device="cpu")
     assert isinstance(found, torch.Tensor)
     assert found.shape == (41, 7)
     assert np.array_equal(found.numpy(), scheme.decode(payload))
-
-
-@pytest.mark.parametrize("scheme", UNKNOWN, ids=lambda scheme: scheme.spec)
-def test_what_no_gpu_kernel_knows_takes_the_plain_path(scheme, gpu):
-    tensor = update()
-    assert encoded(scheme, tensor) == encoded(scheme, tensor.numpy())
-    assert gpu == []
-    assert not can_code(scheme.codec.recipe, "cpu")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.spec)

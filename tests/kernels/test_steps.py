@@ -11,7 +11,7 @@ from jopeq.kernels.cpu.steps import WIDE, Draws, Source, prepare
 
 SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
 PLAIN = [
-    *(("none", {}), ("sdq", {"rate": 17.0}), ("sphere", {"epsilon": 8.0, "clip": 1.0})),
+    *(("none", {}), ("sdq", {"rate": 17.0})),
     *(("dq", {"rate": 2.0}), ("mvu", {"epsilon": 4.0, "rate": 2.0}), ("laplace", {"epsilon": 4.0})),
     *(("sdq", {"rate": rate, "lattice": name}) for rate, name in ((1, "D4"), (1, "E8"), (5, "A2"))),
     *((f"{law}+sdq", {"epsilon": 4.0, "rate": 2.0}) for law in ("laplace", "t")),

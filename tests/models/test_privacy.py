@@ -87,6 +87,59 @@ def test_one_record_moves_a_total_by_at_most_one(name):
     assert 0.5 * UNITS < most <= UNITS
 
 
+LINES = ["20,1.0,True,1", "60,01,False,0", "70,2.0,TRUE,1"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"50,1,True",
+        b"50,1,True,1,1",
+        b"50,\xfc,x,1",
+        b'50,"1,True,1',
+        b"5," + b"1" * 200_000,
+        b"x,x,x,x",
+    ],
+)
+def test_a_line_that_does_not_fit_moves_a_total_by_no_more_than_a_record(bad, tmp_path):
+    """Neither left out with its whole file, nor with the lines after it."""
+    columns = [Number("age", 18, 100), Category("ward", ["1", "2"])]
+    model, totals = Hazard("age", columns[1:], event="dead", cuts=(0, 50, 100), **TERMS), []
+    lines = [line.encode() for line in LINES * 4]
+    for number, held in enumerate((lines, [*lines[:1], bad, *lines[1:]])):
+        path = tmp_path / f"{number}.csv"
+        path.write_bytes(b"\n".join([b"age,ward,dead,y", *held]))
+        totals.append(
+            [integers(one, path, 0, {}) for one in (model, Logistic("y", columns, **TERMS))]
+        )
+    for without, with_it in zip(*totals, strict=True):
+        assert norm(without) > UNITS
+        assert norm(with_it - without) <= UNITS
+
+
+def test_text_and_odd_rows_change_no_other_record():
+    """A library that reads files makes a whole column text where one value is."""
+    model = Hazard("t", [Category("ward", ["1", "True"])], event="dead", cuts=(0, 50, 100), **TERMS)
+    numbers = {"t": [20, 60.5, 70], "ward": [np.float32(1), True, 1], "dead": [True, False, 1.0]}
+    guessed = {name: [*map(str, one), "unknown"] for name, one in numbers.items()}
+    assert (integers(model, numbers, 0, {}) == integers(model, guessed, 0, {})).all()
+    model, rows = MODELS["features"], [[0.5] * 5, (0.1, 0.2, 0, 0, 0)]
+    whole = integers(model, {"x": rows, "y": [1, 7]}, 0, {})
+    for odd in ([1.0, 2.0], None, "text", [10**400] + [0] * 4):
+        assert (integers(model, {"x": [*rows, odd], "y": [1, 7, 0]}, 0, {}) == whole).all()
+
+
+def test_no_hospital_has_more_records_than_integers_hold(monkeypatch):
+    with pytest.raises(ValueError, match="most_records"):
+        Logistic("y", COLUMNS, **{**TERMS, "records": 1 << 23})
+    monkeypatch.setattr("jopeq.models.model.MOST_RECORDS", 3000)
+    table = {"age": np.full(3001, 50.0), "y": np.ones(3001)}
+    model = Linear("y", COLUMNS[:1], bounds=(0, 2), **TERMS)
+    assert len(model.read(table, tell=lambda error: None).rows) == 3000
+    with pytest.raises(ValueError, match="entries"):  # which a server may ask for
+        Logistic("y", [Bins(f"c{i}", 0, 1, count=256) for i in range(40)], **TERMS)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_totals_have_the_same_bytes_in_any_order_and_padded(name):
     model, rng = MODELS[name], np.random.default_rng(4)
@@ -133,6 +186,7 @@ def test_logits_are_exact():
     order = rng.permutation(30)
     assert (exact.logits(rows[:, order], weights[order]) == found).all()
     assert np.allclose(found, rows / exact.ROW_SCALE @ weights, rtol=1e-6, atol=1e-9)
+    assert not exact.logits(rows, np.full((30, 1), 1.5e-162)).any()  # their squares vanish
 
 
 # Exact laws: the gradient of two weights, and of one

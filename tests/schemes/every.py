@@ -29,7 +29,6 @@ SCHEMES = [
     jopeq.scheme("response", **RATED),
     jopeq.scheme("mvu", **RATED),
 ]
-SPHERE = jopeq.Sphere(epsilon=8.0, clip=0.25, draws=1 << 12)
 
 
 def fixed(scheme: jopeq.Scheme) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from jopeq import kernels
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.random.streams import SharedStream
 from jopeq.wire.payload import open_payload
-from tests.schemes.every import SCHEMES, SPHERE, fixed
+from tests.schemes.every import SCHEMES, fixed
 
 torch = pytest.importorskip("torch")
 
@@ -121,7 +121,7 @@ def test_what_is_too_far_to_quantize_is_an_update_error(lattice):
             scheme.encode(np.full(8, 1e30))
 
 
-@pytest.mark.parametrize("scheme", [*SCHEMES, SPHERE], ids=lambda s: s.spec)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.spec)
 def test_what_is_not_a_float32_is_refused_where_that_is_asked_for(scheme):
     for bad in (np.nan, np.inf, -np.inf, 1e39):
         update = np.zeros((2, 3))

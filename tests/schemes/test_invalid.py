@@ -14,7 +14,7 @@ import jopeq
 from jopeq.errors import UpdateError
 from jopeq.wire.payload import open_payload
 from jopeq.wire.scaling import LARGEST_SCALE
-from tests.schemes.every import RATED, SCHEMES, SPHERE, fixed
+from tests.schemes.every import RATED, SCHEMES, fixed
 
 torch = pytest.importorskip("torch")
 
@@ -25,7 +25,7 @@ SCALINGS = [
     *({}, {"clip": CLIP}, {"clip": 1e-36}, {"center": True}, {"per": "tensor"}),
     {"per": "tensor", "center": True, "spread": 0.01},
 ]
-every_scheme = pytest.mark.parametrize("scheme", [*PRIVATE, SPHERE], ids=lambda s: s.spec)
+every_scheme = pytest.mark.parametrize("scheme", PRIVATE, ids=lambda s: s.spec)
 FLOATS = st.one_of(
     st.floats(),
     st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e300, 1e154, 1e39, FLOAT32_MAX]),
@@ -41,14 +41,13 @@ def coded(scheme, update):
 
 @settings(max_examples=400)
 @given(
-    scheme=st.sampled_from([*PRIVATE, SPHERE]),
+    scheme=st.sampled_from(PRIVATE),
     scaling=st.sampled_from(SCALINGS),
     values=st.lists(FLOATS, min_size=1, max_size=40),
     dtype=DTYPES,
 )
 def test_encoding_is_total(scheme, scaling, values, dtype):
-    if scheme is not SPHERE:
-        scheme = replace(scheme, **scaling)
+    scheme = replace(scheme, **scaling)
     with np.errstate(over="ignore", under="ignore"):
         update = np.array(values).astype(dtype)
     with np.errstate(all="raise"), warnings.catch_warnings(action="error"):  # as strict apps do
@@ -72,7 +71,7 @@ def test_with_a_clip_nan_is_zero_and_infinity_the_clip(scheme):
         assert coded(scheme, {"a": bad[:2], "b": bad[2:]})[1].invalid == 4
     half = [torch.from_numpy(x).to(torch.bfloat16) for x in (bad, fine)]
     assert coded(scheme, half[0])[0] == coded(scheme, half[1])[0]
-    if scheme.dimension == 1 and scheme != SPHERE:
+    if scheme.dimension == 1:
         expected = coded(scheme, np.array([CLIP, 0.0, -CLIP]))[0]
         for large in (1e30, 1e39, 1e300):
             assert coded(scheme, np.array([math.inf, math.nan, -large]))[0] == expected

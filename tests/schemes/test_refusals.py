@@ -9,7 +9,8 @@ import pytest
 import jopeq
 from jopeq.registry import parameters_of
 
-NAMES = [*jopeq.registry.SCHEMES, "clients"]
+OTHERS = {"sphere": jopeq.Sphere, "clients": jopeq.ClientSum}
+NAMES = [*jopeq.registry.SCHEMES, *OTHERS]
 NEEDED = {"epsilon": 4.0, "rate": 2.0, "clients": 10, "threshold": 8}
 NEVER = (-1, 0, math.nan, math.inf, 10**400, True, "nonsense", [1.0], {}, object())
 
@@ -23,7 +24,7 @@ def needed(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_is_documented_and_refuses_what_it_cannot_be(name):
-    kind, known = jopeq.registry.SCHEMES.get(name, jopeq.ClientSum), parameters_of(name)
+    kind, known = {**jopeq.registry.SCHEMES, **OTHERS}[name], parameters_of(name)
     rooms = (jopeq, jopeq.entries)
     assert kind in [getattr(room, kind.__name__, None) for room in rooms]
     built = jopeq.scheme(name, **needed(name))

@@ -194,12 +194,13 @@ def test_bad_records_count_as_zeros(name, loss, recwarn, caplog, seat):
 @pytest.mark.parametrize("group", [None, 3])
 def test_padding_is_the_work_of_records(name, group, mode, monkeypatch, seat):
     model, inputs, labels = make(name)
-    added, add_up, add_products = [], clipped_total.add_up, kernels.add_products
+    kernels.load()
+    added, add_up, add_products = [], clipped_total.add_up, kernels.cpu.add_products
     monkeypatch.setattr(
         clipped_total, "add_up", lambda rows, *rest: (added.append(len(rows)), add_up(rows, *rest))
     )
     monkeypatch.setattr(
-        kernels, "add_products",
+        kernels.cpu, "add_products",
         lambda parts, *rest: (added.append(len(parts[0])), add_products(parts, *rest)),
     )  # fmt: skip
     kernels.use(mode)

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import jopeq
+from jopeq.random.streams import PrivateStream
+from tests.golden import make
 from tests.golden.make import KEPT, KEY
 
 # A decoder written from docs/wire-format.md, in plain Python; section numbers are its
@@ -280,10 +282,7 @@ def _scales_of(name, p, tensors, scales):
     fixed = (_round32(p["clip"]), 0.0) if "clip" in p else None
     if per == "update" and fixed is None:
         fixed = scales.pop(0)
-    return [
-        (1.0, 0.0) if is_statistic and name != "sphere" else fixed or scales.pop(0)
-        for is_statistic in statistics
-    ]
+    return [(1.0, 0.0) if is_statistic else fixed or scales.pop(0) for is_statistic in statistics]
 
 
 def _tensors(name, p, data, named, scales, seed):
@@ -302,8 +301,6 @@ def _tensors(name, p, data, named, scales, seed):
         fine = math.frexp(min(math.sqrt(variance), 1))[1] - 16
         grid = 2.0 ** max(fine, math.frexp((reach + 1) / (2**31 - 1))[1])
         flat = [word * grid for word in data.unpack(f"{samples * size}i")]
-    elif name == "sphere":
-        flat = _sphere(jopeq.scheme(name, **p).plan_for(count), data, seed)
     elif name == "response":
         flat = _response(p, data, samples, seed)
     else:
@@ -403,18 +400,18 @@ def _unrotate(flat, seed, lane=1):
     return result
 
 
-def _sphere(plan, data, seed):
-    """Section 7.3; the plan is the library's."""
+def _codeword(plan, report, seed, client):
+    """Section 7.3, steps 1 to 6 but for the clip; the plan is the library's."""
     n, k, m, lists = plan.padded, plan.block, plan.pairs, plan.lists
     width = m.bit_length()
-    index = int.from_bytes(data.take(-(-lists * width // 8)), "little")
+    index = int.from_bytes(report, "little")
     row = [0] * n
     for number in range(lists):
         group = index >> width * (lists - 1 - number) & (2 * m - 1)
         vector = group // 2 + m * number
-        block = struct.unpack("<I", _chacha20(seed, 0, 4 * vector, 4))[0] % (n // k)
+        block = struct.unpack("<I", _chacha20(seed, client, 4 * vector, 4))[0] % (n // k)
         start = 64 * -(-4 * lists * m // 64) + 2 * k * vector
-        for i, word in enumerate(struct.unpack(f"<{k}H", _chacha20(seed, 0, start, 2 * k))):
+        for i, word in enumerate(struct.unpack(f"<{k}H", _chacha20(seed, client, start, 2 * k))):
             chance = 0.5 + (word % 2**15 + 0.5) / 2**16
             draw = math.floor(4096 * NormalDist().inv_cdf(chance) + 0.5)
             row[block * k + i] += draw * (-1 if word >= 2**15 else 1) * (-1 if group % 2 else 1)
@@ -423,6 +420,29 @@ def _sphere(plan, data, seed):
     gain = plan.unit / 2**64 * plan.members**lists * math.sqrt(lists) * plan.mean_score
     scale = math.sqrt(n / k / lists) / (gain * 4095.956823285345)
     return [value * scale for value in row[: plan.dimension]]
+
+
+# Reports of a fixed update, noise and key: one list of whole vectors, of blocks, two lists
+REPORTS = [
+    ({"epsilon": 4.0, "clip": 1.0}, 40, {0: "0e02", 5: "0e02"}),
+    ({"epsilon": 8.0, "clip": 0.5, "draws": 1024}, 60, {0: "e500", 5: "4b03"}),
+    ({"epsilon": 16.0, "clip": 2.0, "draws": 4096}, 50, {0: "9b2a", 5: "bd3d"}),
+]
+
+
+@pytest.mark.parametrize(("parameters", "dimension", "kept"), REPORTS)
+def test_reports_are_the_kept_ones_and_the_document_suffices_to_decode_them(
+    parameters, dimension, kept
+):
+    scheme = jopeq.Sphere(**parameters)
+    terms = scheme.round(dimension=dimension, seed=make.SEED)
+    for client, report in kept.items():
+        noise = PrivateStream.reproducible(make.NOISE)
+        assert terms.report(make.update_of([dimension]), client=client, noise=noise).hex() == report
+        total = terms.aggregator()
+        assert total.add(bytes.fromhex(report), client=client)
+        expected = _codeword(terms.plan, bytes.fromhex(report), make.SEED, client)
+        np.testing.assert_allclose(total.mean(), scheme.clip * np.array(expected), rtol=1e-9)
 
 
 SHORT = [name for name, entry in KEPT.items() if "base64" in entry["payload"]]
@@ -435,7 +455,7 @@ def test_the_document_suffices_to_decode(name):
     key = KEY if entry["case"][3] else None
     values = [v for tensor in reference_decode(payload, key) for v in tensor]
     expected = np.frombuffer(base64.b64decode(entry["decoded"]["base64"]), "<f4")
-    if any(part in name for part in ("custom", "calibrated", "D4", "E8", "sphere")):
+    if any(part in name for part in ("custom", "calibrated", "D4", "E8")):
         # Δ goes through a fractional power: its last bit is the platform's
         np.testing.assert_allclose(values, expected, rtol=3e-7, atol=1e-12)
     else:

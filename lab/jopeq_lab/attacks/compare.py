@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from jopeq.errors import DataError
 from jopeq.files import atomic
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 from jopeq_lab.attacks.attack import AttackConfig, attack
 from jopeq_lab.attacks.gradients import GradientMap
 from jopeq_lab.attacks.observation import Observation, observe, true_gradients
@@ -78,7 +79,7 @@ def compare(
     gradient_map: GradientMap,
     images: torch.Tensor,
     labels: torch.Tensor,
-    schemes: Mapping[str, Scheme],
+    schemes: Mapping[str, Scheme | Sphere],
     methods: Sequence[str],
     config: AttackConfig,
     *,
@@ -131,7 +132,7 @@ def _attack(
     images: torch.Tensor,
     labels: torch.Tensor,
     gradients: torch.Tensor,
-    schemes: Mapping[str, Scheme],
+    schemes: Mapping[str, Scheme | Sphere],
     config: AttackConfig,
     progress: Progress | None,
 ) -> list[Outcome]:

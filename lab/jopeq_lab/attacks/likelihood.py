@@ -31,6 +31,7 @@ from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.opened import Opened
+from jopeq.sphere import Round
 from jopeq.wire.coders import Packing
 
 Array = NDArray[np.float64]
@@ -116,8 +117,8 @@ class Likelihood:
         return [(name, one) for name, one in vars(self).items() if isinstance(one, torch.Tensor)]
 
 
-def likelihood(schemes: Sequence[Scheme], payloads: Sequence[bytes]) -> Likelihood:
-    """The likelihood of payloads, one scheme for each.
+def likelihood(schemes: Sequence[Scheme | Round], payloads: Sequence[bytes]) -> Likelihood:
+    """The likelihood of payloads, one scheme for each; of reports, the round of each.
 
     Schemes of one kind can be joined, such as ``jopeq`` at several ε.
     """
@@ -137,7 +138,20 @@ def likelihood(schemes: Sequence[Scheme], payloads: Sequence[bytes]) -> Likeliho
     return replace(first, **stacked)
 
 
-def _of_payload(scheme: Scheme, payload: bytes) -> Likelihood:
+def decode_report(terms: Round, report: bytes) -> Array:
+    """What the server has of client 0 alone: the mean of a round with one report."""
+    total = terms.aggregator()
+    if not total.add(report, client=0):
+        raise PayloadError("this is no report of the round")
+    return total.mean()
+
+
+def _of_payload(scheme: Scheme | Round, payload: bytes) -> Likelihood:
+    if isinstance(scheme, Round):
+        row = torch.from_numpy(decode_report(scheme, payload) / scheme.scale.unit)
+        deviation = math.sqrt(scheme.plan.error(0.0) / scheme.dimension)
+        clip = torch.tensor([scheme.scale.unit], dtype=torch.float64)
+        return _row("squares", deviation, low=row, high=row, is_clipped=False, unit=clip)
     opened, codec = scheme.open(payload), scheme.codec
     header, scales = opened.header, opened.scales
     if any(scale.mean for scale in scales):

@@ -9,18 +9,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from jopeq.random.streams import PrivateStream
+from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.schemes.base import Scheme
+from jopeq.sphere import Round, Sphere
 from jopeq_lab.attacks.gradients import GradientMap, exact_convolutions
-from jopeq_lab.attacks.likelihood import Likelihood, likelihood
+from jopeq_lab.attacks.likelihood import Likelihood, decode_report, likelihood
 from jopeq_lab.training.models import ModelVector
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """The payloads of one image each, their schemes, and the gradients (N, d) decoded from them."""
+    """The payloads of one image each, and the gradients (N, d) decoded from them.
 
-    schemes: tuple[Scheme, ...]
+    ``schemes`` has the scheme of each, or the round, where the payload is a report of a ``Sphere``.
+    """
+
+    schemes: tuple[Scheme | Round, ...]
     payloads: tuple[bytes, ...]
     gradients: torch.Tensor
 
@@ -66,7 +70,7 @@ def true_gradients(
 
 
 def observe(
-    scheme: Scheme,
+    scheme: Scheme | Sphere,
     gradients: torch.Tensor,
     layout: ModelVector,
     noise: Sequence[PrivateStream] | None = None,
@@ -80,24 +84,32 @@ def observe(
     rows = list(gradients.double().cpu().numpy())
     streams = [None] * len(rows) if noise is None else noise
     sent = [_sent(scheme, row, layout, stream) for row, stream in zip(rows, streams, strict=True)]
-    payloads, decoded = zip(*sent, strict=True)
-    return Observation(
-        (scheme,) * len(rows), payloads, torch.stack([torch.from_numpy(back) for back in decoded])
-    )
+    schemes, payloads, decoded = zip(*sent, strict=True)
+    return Observation(schemes, payloads, torch.stack([torch.from_numpy(back) for back in decoded]))
+
+
+Sent = tuple["Scheme | Round", bytes, NDArray[np.float32]]
 
 
 def _sent(
-    scheme: Scheme, gradient: NDArray[np.float64], layout: ModelVector, noise: PrivateStream | None
-) -> tuple[bytes, NDArray[np.float32]]:
+    scheme: Scheme | Sphere,
+    gradient: NDArray[np.float64],
+    layout: ModelVector,
+    noise: PrivateStream | None,
+) -> Sent:
+    if isinstance(scheme, Sphere):
+        terms = scheme.round(dimension=len(gradient), seed=fresh_seed(), people=1)
+        report = terms.report(gradient, client=0, noise=noise)
+        return terms, report, decode_report(terms, report).astype(np.float32)
     if scheme.per != "tensor":
         payload = scheme.encode(gradient, noise=noise, on_invalid="raise")
-        return payload, scheme.decode(payload)
+        return scheme, payload, scheme.decode(payload)
     pieces = np.split(gradient, np.cumsum(layout.sizes)[:-1])
     named = zip(layout.names, layout.shapes, pieces, strict=True)
     state = {name: piece.reshape(shape) for name, shape, piece in named}
     payload = scheme.encode(state, noise=noise, on_invalid="raise")
     back = scheme.decode(payload, like=state).values()
-    return payload, np.concatenate([piece.reshape(-1) for piece in back]).astype(np.float32)
+    return scheme, payload, np.concatenate([piece.reshape(-1) for piece in back]).astype(np.float32)
 
 
 def check_labels(labels: torch.Tensor, count: int, classes: int) -> torch.Tensor:

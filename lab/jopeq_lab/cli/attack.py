@@ -26,6 +26,7 @@ from jopeq.cli.output import (
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 from jopeq_lab.cli.bars import LiveBar, load_with_bar
 from jopeq_lab.cli.settings import SMALL_MODELS, build_scheme
 
@@ -47,7 +48,8 @@ def attack(
         typer.Option(help="lenet, another name of 'jopeq-lab train', or package.module:factory"),
     ] = "lenet",
     scheme: Annotated[
-        str | None, typer.Option(help=f"one of {', '.join(SCHEMES)}; without it, four are compared")
+        str | None,
+        typer.Option(help=f"one of {', '.join(SCHEMES)}, sphere; without it, four are compared"),
     ] = None,
     epsilon: Epsilon = None,
     rate: Rate = None,
@@ -130,7 +132,7 @@ def attack(
     console.print(f"saved {out}")
 
 
-def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme]:
+def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme | Sphere]:
     if name is None:
         if given:
             raise typer.BadParameter(f"{', '.join(given)} needs --scheme")
@@ -173,9 +175,9 @@ def check_out(out: Path) -> None:
         ) from error
 
 
-def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme]) -> None:
+def check_methods(methods: Sequence[str], schemes: Mapping[str, Scheme | Sphere]) -> None:
     """Raise ValueError unless every method can attack every scheme."""
-    centered = [label for label, one in schemes.items() if one.codec.is_scaled and one.center]
+    centered = [label for label, one in schemes.items() if isinstance(one, Scheme) and one.center]
     if "adaptive" in methods and centered:
         raise ValueError(
             f"--attack adaptive does not know center=true, which scheme {centered[0]!r} has: drop "
@@ -247,7 +249,10 @@ _WIDEST_LABEL = 21  # characters of a label in the table, which then fits eighty
 
 
 def attack_table(
-    outcomes: Sequence[Outcome], schemes: Mapping[str, Scheme], victims: torch.Tensor, model: str
+    outcomes: Sequence[Outcome],
+    schemes: Mapping[str, Scheme | Sphere],
+    victims: torch.Tensor,
+    model: str,
 ) -> Table:
     """A row per scheme and attack, above the scores of a plain grey image."""
     import torch
@@ -283,7 +288,7 @@ def attack_table(
     return table
 
 
-def _epsilon_words(schemes: Iterable[Scheme]) -> str:
+def _epsilon_words(schemes: Iterable[Scheme | Sphere]) -> str:
     """The units of ε, of the schemes that have one."""
     found = [one.guarantee for one in schemes if math.isfinite(one.guarantee.epsilon)]
     units = list(dict.fromkeys(map(_unit, found)))
@@ -310,7 +315,7 @@ def heading(outcome: Outcome) -> str:
     return "\n".join([*lines, outcome.method])
 
 
-def as_dict(outcome: Outcome, scheme: Scheme) -> dict[str, Any]:
+def as_dict(outcome: Outcome, scheme: Scheme | Sphere) -> dict[str, Any]:
     """The outcome as --json prints it."""
     recovered = outcome.recovered
     return {

@@ -20,6 +20,7 @@ from jopeq.cli.options import build_any
 from jopeq.cli.output import with_flags
 from jopeq.registry import parameters_of
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
 
@@ -50,13 +51,13 @@ def read_file(path: Path | None) -> dict[str, Any]:
         raise typer.BadParameter(f"{path} cannot be read ({error})") from error
 
 
-def build_scheme(name: str, given: Mapping[str, Any]) -> Scheme:
-    """The scheme of these settings, for commands that code payloads."""
+def build_scheme(name: str, given: Mapping[str, Any]) -> Scheme | Sphere:
+    """The scheme of these settings, for commands that code payloads or reports."""
     if name == ClientSum.name:
         raise typer.BadParameter(
             "scheme 'clients' makes shares, not payloads: see --people, jopeq audit, jopeq plan"
         )
-    built: Scheme = build_any(name, given)
+    built: Scheme | Sphere = build_any(name, given)
     return built
 
 

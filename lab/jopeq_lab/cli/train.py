@@ -60,7 +60,7 @@ def train(
     scheme: Annotated[
         str | None,
         typer.Option(
-            help=f"one of {', '.join(SCHEMES)}; with --people also sum or central; with "
+            help=f"one of {', '.join(SCHEMES)}; with --people also sphere, sum or central; with "
             "--hospitals records; none unless given",
         ),
     ] = None,

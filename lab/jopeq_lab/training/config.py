@@ -14,6 +14,7 @@ from jopeq.checks import check_count
 from jopeq.entries.spread import best_spread
 from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 from jopeq.sums.record_sum import RecordSum
 from jopeq_lab.training import features
 from jopeq_lab.training import partition as partitions
@@ -204,6 +205,11 @@ class TrainConfig(RunConfig):
 
     def _complete_scheme(self) -> Scheme:
         base = _named(self.scheme)
+        if isinstance(base, Sphere):
+            raise ValueError(
+                "a report of scheme 'sphere' tells the mean of a round alone: give people instead "
+                "of clients"
+            )
         if not isinstance(base, Scheme):
             raise ValueError(f"scheme must be a scheme, its spec or its name, got {base!r}")
         if isinstance(self.spread, str) and self.spread != "auto":

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, cast, overload
 
-from jopeq.analysis.empirical import Findings, empirical_epsilon
+from jopeq.analysis.empirical import Findings, empirical_epsilon, report_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
 from jopeq.analysis.record_audit import RecordAudit, audit_records
 from jopeq.random.streams import PrivateStream
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
 
@@ -35,7 +36,7 @@ class Audit(Findings):
 
 @overload
 def audit(
-    scheme: Scheme,
+    scheme: Scheme | Sphere,
     *,
     draws: int = 200_000,
     confidence: float = 0.95,
@@ -50,13 +51,13 @@ def audit(
 
 
 def audit(
-    scheme: Scheme | RecordSum | ClientSum,
+    scheme: Scheme | Sphere | RecordSum | ClientSum,
     *,
     draws: int = 200_000,
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
 ) -> Audit | RecordAudit:
-    """Audit one sample of ``scheme`` against the server, or sums against who sees them alone.
+    """Audit a sample or a report of ``scheme`` against the server, sums against who sees them.
 
     >>> from jopeq import audit, scheme
     >>> report = audit(scheme("jopeq", epsilon=4.0, rate=1.0), draws=20_000)
@@ -65,23 +66,28 @@ def audit(
     """
     if isinstance(scheme, RecordSum | ClientSum):
         return audit_records(scheme, draws=draws, confidence=confidence)
+    effort: dict[str, Any] = {"draws": draws, "confidence": confidence, "noise": noise}
     return Audit(
         scheme=scheme,
         proven=scheme.guarantee.epsilon,
-        empirical=empirical_epsilon(scheme, draws=draws, confidence=confidence, noise=noise),
+        empirical=(
+            report_epsilon(scheme, **effort)
+            if isinstance(scheme, Sphere)
+            else empirical_epsilon(scheme, **effort)
+        ),
         explanation=_explain(scheme),
         exact=exact_epsilon(scheme),
     )
 
 
-def _explain(scheme: Scheme) -> str:
+def _explain(scheme: Scheme | Sphere) -> str:
     """One sentence on why one sample has its ε against the server."""
-    noise, target = scheme.codec.noise, cast(Any, getattr(scheme, "target", None))
-    if scheme.is_whole or scheme.codec.channel is not None:
+    if isinstance(scheme, Sphere) or scheme.codec.channel is not None:
         return (
             "The chance of everything that can be sent is a ratio of integers, which changes by at "
             "most e^ε between inputs, so what was asked for is what holds."
         )
+    noise, target = scheme.codec.noise, cast(Any, getattr(scheme, "target", None))
     if target is None and scheme.is_private:
         return "ε is what the scheme's own class claims; an attack looks for what contradicts it."
     if target is None:

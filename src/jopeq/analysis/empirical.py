@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from jopeq.checks import check_count
 from jopeq.random.streams import PrivateStream, SharedStream, private_stream
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -31,6 +32,7 @@ _OUTSIDE = 4.0  # so far outside the unit ball that not clipping shows
 CERTAIN = 1.0 - 1e-6
 _REPEATS_BELOW = 6.0  # above, thousands of entries may well come out alike twice
 _ENCODE_LANE = 1 << 24
+_CODEBOOKS = 4  # of a sphere that are attacked
 _SINGLES, _CUTS = 32, 24
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
@@ -125,8 +127,7 @@ def empirical_epsilon(
     bets = list(_bets(scheme))
     shares = len(bets) + 1  # the last one bets on ``encode``
     each = draws // shares
-    # all bets together have the confidence
-    limits = (1.0 - (1.0 - confidence) / shares, 1.0 - (1.0 - CERTAIN) / shares)
+    limits = _limits(confidence, shares)
     place = 0
     for label, word, *pair in bets:
         seen = []
@@ -143,6 +144,44 @@ def empirical_epsilon(
     return best
 
 
+def report_epsilon(
+    scheme: Sphere,
+    *,
+    draws: int = 200_000,
+    confidence: float = 0.95,
+    noise: PrivateStream | None = None,
+) -> EmpiricalEpsilon:
+    """The best bet on reports of an update of one entry, by who knows the client's codebook."""
+    draws = check_effort(draws, confidence)
+    private = private_stream(noise)
+    best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
+    bets = [(number, length) for number in range(_CODEBOOKS) for length in (1.0, _OUTSIDE)]
+    for place, (number, length) in enumerate(bets):
+        terms = scheme.round(dimension=1, seed=bytes([number]) * 32)
+        ours, theirs = (
+            terms.draws(
+                np.array([sign * length * scheme.clip]),
+                count=draws // len(bets),
+                noise=_branch(private, 2 * place + (sign > 0)),
+            )[:, None]
+            for sign in (1.0, -1.0)
+        )
+        label = f"codebook {number}, length {length:g} times the clip"
+        best = best.or_bet(label, *bet(ours, theirs, _limits(confidence, len(bets))))
+    return best
+
+
+def _limits(confidence: float, bets: int) -> tuple[float, float]:
+    """The confidence and the certainty of one bet: all bets together have those asked for."""
+    return 1.0 - (1.0 - confidence) / bets, 1.0 - (1.0 - CERTAIN) / bets
+
+
+def _branch(private: PrivateStream, number: int) -> PrivateStream:
+    """A stream of noise of its own, from the words that no letter is drawn with."""
+    key = private.read(lane=_ENCODE_LANE, start=64 * number, count=32).tobytes()
+    return PrivateStream.reproducible(key)
+
+
 def _plain(scheme: Scheme) -> Scheme:
     """The scheme with a public clip of 1, so that the ends of the ball can be fed to ``encode``."""
     return replace(scheme, clip=1.0, center=False, per="update")
@@ -155,8 +194,7 @@ def _encode_ends(
     plain = _plain(scheme)
     samples = np.zeros((count, plain.dimension))
     samples[:, 0] = sign
-    key = private.read(lane=_ENCODE_LANE, start=64 * (place + (sign > 0)), count=32).tobytes()
-    noise = PrivateStream.reproducible(key)
+    noise = _branch(private, place + (sign > 0))
     decoded = plain.decode(plain.encode(samples, noise=noise)).reshape(count, -1)
     return np.asarray(np.rint(decoded[:, :1] * 2.0**12)).astype(np.int64)
 

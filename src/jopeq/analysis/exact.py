@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.schemes.base import Scheme
+from jopeq.sphere.sphere import Sphere
 
 Array = NDArray[np.float64]
 
@@ -38,16 +39,16 @@ class ExactEpsilon:
     network: float
 
 
-def exact_epsilon(scheme: Scheme) -> ExactEpsilon | None:
+def exact_epsilon(scheme: Scheme | Sphere) -> ExactEpsilon | None:
     """The exact ε of a scalar scheme; None on more dimensions, with a δ, or without a channel.
 
-    Of a scheme for whole updates: that of the integers it draws updates of one entry with.
+    Of a ``Sphere``: that of the integers it draws updates of one entry with.
     """
-    if scheme.dimension != 1 or scheme.guarantee.delta:
-        return None
-    if scheme.guarantee.unit == "update":  # whoever sees a report sees all there is
+    if isinstance(scheme, Sphere):  # whoever sees a report sees all there is
         epsilon = scheme.guarantee_for(1).epsilon
         return ExactEpsilon(epsilon, epsilon, epsilon)
+    if scheme.dimension != 1 or scheme.guarantee.delta:
+        return None
     if not scheme.codec.has_dither:  # what is sent is all there is to see
         epsilon = scheme.guarantee.epsilon
         if scheme.codec.channel is not None:

@@ -75,7 +75,9 @@ def judge_records(plan: RecordPlan, rounds: int) -> Verdict:
     return judge(plan.error / SIGNAL**2, rounds)
 
 
-def mean_error(scheme: Scheme | ClientSum, dimension: int, clients: int) -> tuple[float, float]:
+def mean_error(
+    scheme: Scheme | Sphere | ClientSum, dimension: int, clients: int
+) -> tuple[float, float]:
     """E‖error of the mean of one round‖² over the update's energy, and the lasting part of it.
 
     Updates are as long as the clip, or Gaussian at the best spread where entries are clipped.

@@ -226,17 +226,11 @@ def describe_run(run: Run) -> tuple[str, str]:
         )
     about = {key: printable(text) for key, text in run.about.items()}
     asked = f"{about['asked']}, by " if "asked" in about else ""
-    told = [
-        f"{word} {about[key]}"
-        for key, word in (("asker", "asked by"), ("hospital", "answered by"), ("app", "app"))
-        if key in about
-    ]
-    return name, "; ".join(
-        [
-            f"{asked}sums of {run.entries:,} numbers over {who}",
-            f"ε ≤ {built.epsilon:g}, δ = {built.delta:g} for the whole run",
-            *told,
-        ]
+    words = {"asker": "asked by", "hospital": "answered by", "app": "app"}
+    told = "".join(f"; {word} {about[key]}" for key, word in words.items() if key in about)
+    return name, (
+        f"{asked}sums of {run.entries:,} numbers over {who}; ε ≤ {built.epsilon:g}, "
+        f"δ = {built.delta:g} for the whole run{told}"
     )
 
 

@@ -219,7 +219,7 @@ class PeopleRow:
 
     unit: ClassVar[str] = "client"
 
-    scheme: Scheme | ClientSum
+    scheme: Sphere | ClientSum
     trusts: str
     bits: float  # that a client sends a round
     error: float  # E‖mean − true mean‖²/C², when every update is as long as the clip C

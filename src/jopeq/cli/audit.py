@@ -36,7 +36,7 @@ _USUAL = {
 
 def audit(
     scheme: Annotated[
-        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, clients, records")
+        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sphere, clients, records")
     ] = "jopeq",
     epsilon: Epsilon = None,
     rate: Rate = None,

@@ -69,7 +69,6 @@ def plan(
     ] = None,
     dimension: Annotated[int, typer.Option(help="numbers in a sum", min=1)] = 7850,
     sampling: Annotated[float, typer.Option(help="chance of a patient to be in a round")] = 1.0,
-    evaluations: Annotated[int, typer.Option(help="evaluations, with --records", min=0)] = 0,
 ) -> None:
     """Say which ε of another run still fits into the rest of a ledger."""
     least = min(clients, 2 * clients // 3 + 1) if threshold is None else threshold
@@ -78,12 +77,12 @@ def plan(
         found = Ledger.load(path)
         given |= {"clients": clients, "delta": found.delta}
         if records is None:
-            if sampling != 1.0 or evaluations:
-                raise ValueError("sampling and evaluations are of patients: give --records")
-            most = found.most_epsilon(ClientSum(**given), dimension)
+            if sampling != 1.0:
+                raise ValueError(f"sampling={sampling:g} draws patients: give --records too")
+            scheme: RecordSum | ClientSum = ClientSum(**given)
         else:
-            given |= {"records": records, "sampling": sampling, "evaluations": evaluations}
-            most = found.most_epsilon(RecordSum(**given), dimension)
+            scheme = RecordSum(**given, records=records, sampling=sampling)
+        most = found.most_epsilon(scheme, dimension)
     spent = f"{digits_up(found.spent.epsilon)} of {found.budget:g} is spent"
     print_text(f"ε ≤ {most:.4g} fits for {rounds} rounds at δ = {found.delta:g}; ε = {spent}")
 

@@ -26,14 +26,10 @@ Values = NDArray[Any]
 STYPE = "jopeq.payload"
 
 
-def to_array(payload: bytes) -> Array:
-    """The payload as Flower carries it."""
-    return Array(dtype="uint8", shape=(len(payload),), stype=STYPE, data=payload)
-
-
 def to_record(payload: bytes) -> ArrayRecord:
     """A record that holds nothing but the payload."""
-    return ArrayRecord({"payload": to_array(payload)})
+    array = Array(dtype="uint8", shape=(len(payload),), stype=STYPE, data=payload)
+    return ArrayRecord({"payload": array})
 
 
 def from_content(content: RecordDict) -> bytes:
@@ -156,11 +152,11 @@ def is_float(value: Values) -> bool:
 
 def widen(arrays: Mapping[str, Values]) -> dict[str, Values]:
     """The arrays in the types that updates are added in: float32 at least."""
-    return {name: value.astype(_wide_type(value), copy=False) for name, value in arrays.items()}
+    return {name: _widen(value) for name, value in arrays.items()}
 
 
-def _wide_type(value: Values) -> np.dtype[Any]:
-    return np.result_type(value.dtype, np.float32)
+def _widen(value: Values) -> Values:
+    return value.astype(np.result_type(value.dtype, np.float32), copy=False)
 
 
 def move(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str, Values]:
@@ -175,7 +171,7 @@ def move(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str
             if is_statistic(name):
                 new = apply_move(name, wide(value), wide(change), variance_of(name, before))
             else:
-                new = np.asarray(value.astype(_wide_type(value), copy=False) + change)
+                new = np.asarray(_widen(value) + change)
             result[name] = new.astype(value.dtype)
     return result
 

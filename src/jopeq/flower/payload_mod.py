@@ -43,9 +43,9 @@ SECAGG = "secaggplus_configs"  # the record that Flower's SecAgg+ adds to its me
 _MOST_CLIPPED = 0.5  # of the samples: what is left of the update is mostly signs
 
 
-def check_scheme(scheme: Any) -> Scheme:
-    """The scheme; ``ValueError`` for what makes no payloads."""
-    if not isinstance(scheme, Scheme):
+def check_scheme(scheme: Any) -> Scheme | Sphere:
+    """The scheme; ``ValueError`` for what makes neither payloads nor reports."""
+    if not isinstance(scheme, Scheme | Sphere):
         raise ValueError(
             f"scheme must be made by jopeq.scheme(...), got {scheme!r}: a ClientSum goes with "
             "SumMod and SumStrategy"
@@ -53,7 +53,7 @@ def check_scheme(scheme: Any) -> Scheme:
     return scheme
 
 
-def offer(scheme: Scheme, terms: Round | None = None, number: int = 0) -> ConfigRecord:
+def offer(scheme: Scheme | Sphere, terms: Round | None = None, number: int = 0) -> ConfigRecord:
     """The server's settings of one round; for a ``Sphere`` its terms and the client's number."""
     record = ConfigRecord({"protocol": PROTOCOL, "scheme": scheme.spec})
     if terms is not None:
@@ -81,7 +81,7 @@ class PayloadMod(Mod):
 
     Parameters
     ----------
-    scheme : Scheme
+    scheme : Scheme or Sphere
         From ``jopeq.scheme``, given here: the run's configuration comes from whoever starts the
         run, and must not choose ε.
     budget : Optional[float] (default: None)
@@ -106,7 +106,7 @@ class PayloadMod(Mod):
 
     def __init__(
         self,
-        scheme: Scheme,
+        scheme: Scheme | Sphere,
         *,
         budget: float | None = None,
         delta: float = 0.0,
@@ -159,13 +159,14 @@ class PayloadMod(Mod):
         scheme = _agree(self._scheme, offered)
         app.code, model = "model", Model(app.msg.content)
         warn_unused(model, self._frozen)
-        if scheme.per == "layers" and offered is not None and "clips" in offered:
-            scheme = scheme.with_clips(_clips(offered["clips"], list(model.floats)))
+        clips = None if offered is None else offered.get("clips")
+        if clips is not None and isinstance(scheme, Scheme) and scheme.per == "layers":
+            scheme = scheme.with_clips(_clips(clips, list(model.floats)))
         task = _Coding(model, scheme, sent_names(model, self._frozen), offered)
         if scheme.is_private:  # names, types and shapes tell whether it can be encoded
             Entries.of_state({name: model.floats[name] for name in task.names})
         entries = sum(task.sizes.values())
-        if entries > getattr(scheme, "max_entries", entries):
+        if isinstance(scheme, Sphere) and entries > scheme.max_entries:
             raise RefusedError("too-many-entries")
         if task.round is not None:
             task.round.check_client(cast(ConfigRecord, offered)["number"])
@@ -177,12 +178,18 @@ class PayloadMod(Mod):
         return task
 
 
-def _agree(scheme: Scheme, offered: ConfigRecord | None) -> Scheme:
+def _agree(scheme: Scheme | Sphere, offered: ConfigRecord | None) -> Scheme | Sphere:
     """The scheme of this round, if both ends have the same.
 
     Without an offer (a server that does not know jopeq) a fixed scheme is used all the same: its
     payload makes such a server stop, where a refusal would let it train on without this client.
+    A ``Sphere`` has no report without the terms of a round.
     """
+    if offered is None and isinstance(scheme, Sphere):
+        raise ValueError(
+            "the server sent no terms of a round, without which a Sphere has no report: give it "
+            "jopeq's PayloadStrategy; nothing was sent"
+        )
     if offered is None:
         return scheme
     if offered.get("protocol") != PROTOCOL:
@@ -213,14 +220,14 @@ class _Coding:
     """One train message: the server's model, and how to encode what training adds to it."""
 
     model: Model
-    scheme: Scheme
+    scheme: Scheme | Sphere
     names: list[str]  # the arrays that may be sent
     offered: ConfigRecord | None
 
     @cached_property
     def round(self) -> Round | None:
         """The terms of a ``Sphere`` that came with the message; reports are bare bytes."""
-        if self.offered is None or not isinstance(self.scheme, Sphere):
+        if not isinstance(self.scheme, Sphere) or self.offered is None:
             return None
         return Round.from_terms(cast(bytes, self.offered.get("terms", b"")), scheme=self.scheme)
 
@@ -234,15 +241,15 @@ class _Coding:
             number = cast(int, self.offered.get("number"))
             payload = self.round.report(update, client=number)
         else:
-            payload, counted = self.scheme.encode(update, counts=True)
-            _describe(self.scheme, counted)
+            scheme = cast(Scheme, self.scheme)
+            payload, counted = scheme.encode(update, counts=True)
+            _describe(scheme, counted)
         content["arrays" if "arrays" not in content else "jopeq-arrays"] = to_record(payload)
 
 
 def _describe(scheme: Scheme, counted: Counts) -> None:
     """Log what coding did to this update. Nothing of it leaves the client."""
-    is_overload = scheme.is_whole or not scheme.is_private
-    lost = counted.overloaded if is_overload else counted.clipped
+    lost = counted.clipped if scheme.is_private else counted.overloaded
     share = lost / max(counted.samples, 1)
     told = "PayloadMod: sent %d bytes (%.2f bits an entry), %.1f%% of the update clipped"
     log(INFO, told, counted.payload_bytes, counted.bits_per_entry, 100.0 * share)

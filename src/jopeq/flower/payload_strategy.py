@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -69,7 +68,7 @@ class PayloadStrategy(Wrapper):
     ----------
     inner : Strategy
         Samples the clients and aggregates.
-    scheme : Scheme
+    scheme : Scheme or Sphere
         From ``jopeq.scheme``: the clients' own, or they refuse.
     frozen, model
         As for ``PayloadMod``; with a ``Sphere`` the mods' must be the same.
@@ -85,7 +84,7 @@ class PayloadStrategy(Wrapper):
     def __init__(
         self,
         inner: Strategy,
-        scheme: Scheme,
+        scheme: Scheme | Sphere,
         *,
         frozen: Iterable[str] = (),
         model: Any = None,
@@ -103,8 +102,8 @@ class PayloadStrategy(Wrapper):
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
         self._scheme = scheme  # with this round's clips of all tensors
-        self._delta, self._max_weight_ratio = delta, max_weight_ratio
-        self._max_norm_ratio, self._is_mean = max_norm_ratio, False
+        self._delta, self._is_mean = delta, False
+        self._max_weight_ratio, self._max_norm_ratio = max_weight_ratio, max_norm_ratio
         self._spent: dict[int, Composition] = {}
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
@@ -140,7 +139,7 @@ class PayloadStrategy(Wrapper):
             if self._round is not None:  # each has a number of its own
                 message.content = own_content(message)
             message.content[RECORD] = record = offer(scheme, self._round, own)
-            if scheme.per == "layers":
+            if isinstance(scheme, Scheme) and scheme.per == "layers":
                 scales = scheme.codec.scaling.public(tuple(model.floats))
                 record["clips"] = [scale.unit for scale in scales]
         entries = sum(v.size for model in self._models.values() for v in model.floats.values())
@@ -175,8 +174,7 @@ class PayloadStrategy(Wrapper):
             rejected = (f"node {node}: {reason}" for node, reason in report.rejected.items())
             listed = "; ".join((*map(str, report.failed), *rejected))
             raise self._rounds.failure(f"no reply of round {server_round} could be used: {listed}")
-        if self._scheme.per == "layers":
-            self._move_clips(opened)
+        self._move_clips(opened)
         drop_uneven_lists(usable, self.inner)
         weigh(usable, self.inner, weights_of(usable, self.inner, self._max_weight_ratio))
         with one_reply(self.inner, usable, is_mean=self._is_mean) as given:
@@ -225,7 +223,7 @@ class PayloadStrategy(Wrapper):
     def _open(self, payload: bytes, node: int) -> Opened | bytes:
         """A payload, or a report, as far as its form tells that it is one of the round."""
         if self._round is None:
-            return open_update(self._scheme, payload, self._models[node])
+            return open_update(cast(Scheme, self._scheme), payload, self._models[node])
         self._round.open_report(payload, self._numbers[node], None)
         return payload
 
@@ -277,7 +275,7 @@ class PayloadStrategy(Wrapper):
     def _mean(self, opened: list[_Opened]) -> Mean:
         replies = [one.reply for one in opened]
         weights = weights_of(replies, self.inner, self._max_weight_ratio)
-        return mean_of([one.opened for one in opened], weights, self._scheme)
+        return mean_of([one.opened for one in opened], weights, cast(Scheme, self._scheme))
 
     def _decode_replies(self, opened: list[_Opened]) -> list[_Opened]:
         """Give every reply its client's model."""
@@ -297,7 +295,9 @@ class PayloadStrategy(Wrapper):
         return self._accept(accepted)
 
     def _move_clips(self, accepted: list[_Opened]) -> None:
-        """Set the clips of the next round by a few clients' updates of the most common layout."""
+        """Set the next round's clips of layers by a few updates of the most common layout."""
+        if not isinstance(self._scheme, Scheme) or self._scheme.per != "layers":
+            return
         names = Counter(one.opened.header.names for one in accepted).most_common(1)
         some = [one for one in accepted if one.opened.header.names == names[0][0]][:_CLIENTS]
         updates = [decode_update(one.opened, one.model) for one in some]
@@ -327,7 +327,7 @@ class PayloadStrategy(Wrapper):
         return {
             **super().state_dict(),
             "spent": {n: [(*m, t) for m, t in c.counts] for n, c in self._spent.items()},
-            "clips": self._scheme.clips,
+            "clips": getattr(self._scheme, "clips", ()),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -338,7 +338,7 @@ class PayloadStrategy(Wrapper):
             for node, counts in state["spent"].items()
         }
         if state["clips"]:
-            self._scheme = self._scheme.with_clips(dict(state["clips"]))
+            self._scheme = cast(Scheme, self._scheme).with_clips(dict(state["clips"]))
 
 
 class _Opened(NamedTuple):
@@ -423,7 +423,6 @@ class Mean(NamedTuple):
 
     update: dict[str, NDArray[np.float64]]
     norms: list[float]  # of the updates
-    shares: list[float]
     failed: dict[int, PayloadError]  # position of each bad payload; it may be in the sum in part
 
 
@@ -436,19 +435,19 @@ def mean_of(opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme) 
     """
     whole = math.fsum(weights)
     shares = [weight / whole for weight in weights]
-    found = Mean({}, [0.0] * len(opened), shares, {})
+    found = Mean({}, [0.0] * len(opened), {})
     layouts: dict[tuple[str, ...], list[int]] = {}
     for index, one in enumerate(opened):
         layouts.setdefault(one.header.names, []).append(index)
     for names, places in layouts.items():
-        first = opened[places[0]]
         parts = [opened[index] for index in places], [shares[index] for index in places]
         flat, norms, failed = weighted_sum(*parts, scheme)
         for index, norm in zip(places, norms, strict=True):
             found.norms[index] = norm
         found.failed.update({places[place]: error for place, error in failed.items()})
-        ends = zip(names, first.header.shapes, first.sizes, accumulate(first.sizes), strict=True)
-        for name, shape, size, end in ends:
-            piece = flat[end - size : end].reshape(shape)
+        first, end = opened[places[0]], 0
+        for name, shape, size in zip(names, first.header.shapes, first.sizes, strict=True):
+            start, end = end, end + size
+            piece = flat[start:end].reshape(shape)
             found.update[name] = found.update[name] + piece if name in found.update else piece
     return found

@@ -204,6 +204,7 @@ class SumMod(Mod):
             kind=offer.kind,
             needs=() if own is not None else ("max-epsilon", "max-delta"),
             prepare=partial(self._prepare, offer.kind, scheme, dimension),
+            words="to see how well a model does" if is_evaluation else "to train a model",
         )
         if (task.spec, dimension, run) != (offer.spec, offer.dimension, offer.run):
             raise ProtocolError(

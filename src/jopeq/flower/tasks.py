@@ -72,9 +72,6 @@ class Task:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", self.spec or self.scheme.spec)
         object.__setattr__(self, "label", self.label or self.run)
-        is_evaluation = self.kind == MessageType.EVALUATE
-        words = "how well a model does" if is_evaluation else "to train a model"
-        object.__setattr__(self, "words", self.words or words)
 
     @property
     def mechanism(self) -> RecordSum:

@@ -5,90 +5,35 @@ The plain NumPy path is the specification and always works. Compiled kernels (Nu
 a minute, once for every version and machine; ``jopeq doctor --warmup`` compiles them ahead.
 ``JOPEQ_KERNELS=auto|on|off`` or ``use`` chooses.
 
-This module is the door for other rooms. They import from here:
-
-- ``use``, ``expect``, ``prepare``, ``note``, ``load``: commands that decide whether kernels are
-  loaded; ``are_loaded``, the question;
-- ``set_threads``, ``threads``: how many threads code one update;
-- ``measure``: the scales of an update, on whichever path;
-- ``rotate``, ``unrotate``, ``draw_share``, ``add_clipped``, ``add_products``: the steps of private
-  sums;
-- ``body_bytes``, ``encode_body``, ``decode_body``, ``add_bodies``: a body by compiled kernels,
-  ``rotate_rows``, ``unrotate_row``, ``codeword_scores``, ``add_codewords``: ``sphere``;
-  only after ``are_loaded`` has answered True;
-
-and beside it ``kernels.recipe`` (a scheme as kernels need it) and ``kernels.device`` (updates on a
-GPU). ``kernels.cpu`` and ``kernels.gpu`` are behind the door. Imports ``wire`` and below.
+This module is the door for other rooms: modes, threads, ``measure``, and, once ``are_loaded`` has
+answered True, the compiled functions that ``kernels.cpu`` lists. ``kernels.recipe`` (a scheme as
+kernels need it) and ``kernels.device`` (updates on a GPU) are next to it; what ``cpu`` and ``gpu``
+hold is behind it. Imports ``wire`` and below.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 from functools import lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jopeq.kernels.cache import is_compiled, mark_compiled
-from jopeq.kernels.threads import set_threads, threads
+from jopeq.kernels.threads import set_threads as set_threads
+from jopeq.kernels.threads import threads as threads
 from jopeq.wire.entries import PLAIN_SUMS, Entries, Limits, Sums
 from jopeq.wire.scaling import Scale, Scaling
 
 if TYPE_CHECKING:
-    from jopeq.kernels.cpu.codec import add_bodies, body_bytes, decode_body, encode_body
-    from jopeq.kernels.cpu.codewords import (
-        add_codewords,
-        codeword_scores,
-        rotate_rows,
-        unrotate_row,
-    )
-    from jopeq.kernels.cpu.rotation import rotate, unrotate
-    from jopeq.kernels.cpu.share import draw_share
-    from jopeq.kernels.cpu.totals import add_clipped, add_products
+    from jopeq.kernels import cpu as cpu
     from jopeq.kernels.device import DeviceEntries
-
-__all__ = [
-    "MODES",
-    "add_bodies",
-    "add_clipped",
-    "add_codewords",
-    "add_products",
-    "are_loaded",
-    "body_bytes",
-    "codeword_scores",
-    "decode_body",
-    "draw_share",
-    "encode_body",
-    "expect",
-    "load",
-    "measure",
-    "note",
-    "prepare",
-    "rotate",
-    "rotate_rows",
-    "set_threads",
-    "threads",
-    "unrotate",
-    "unrotate_row",
-    "use",
-]
 
 MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 25  # entries: what the plain path codes in the time of loading
 _WORTH_COMPILING = 1 << 29
-_LAST = "jopeq.kernels.cpu.totals"  # of the modules that ``load`` imports
-_LAZY = {
-    **dict.fromkeys(("add_bodies", "body_bytes", "decode_body", "encode_body"), "codec"),
-    **dict.fromkeys(
-        ("add_codewords", "codeword_scores", "unrotate_row", "rotate_rows"), "codewords"
-    ),
-    **dict.fromkeys(("rotate", "unrotate"), "rotation"),
-    "draw_share": "share",
-    **dict.fromkeys(("add_clipped", "add_products"), "totals"),
-}
 
 _mode: str | None = None
+_is_loaded = False
 _announced, _seen = 0, 0  # entries
 _LOG = logging.getLogger("jopeq")
 
@@ -115,7 +60,7 @@ def expect(entries: int) -> None:
 def prepare(entries: int) -> None:
     """Announce entries to come, and load or compile kernels now if that pays: not amid the work."""
     expect(entries)
-    is_new = _LAST not in sys.modules and not is_compiled() and _announced >= _WORTH_COMPILING
+    is_new = not _is_loaded and not is_compiled() and _announced >= _WORTH_COMPILING
     if is_new and _current_mode() == "auto" and _is_available():
         _LOG.warning("compiling kernels, once for this machine: this may take a minute")
     note(0)
@@ -128,7 +73,7 @@ def note(entries: int) -> None:
     """
     global _seen
     mode = _mode or _current_mode()
-    if mode == "off" or _LAST in sys.modules:
+    if mode == "off" or _is_loaded:
         return
     if mode == "on":
         load()
@@ -147,22 +92,23 @@ def note(entries: int) -> None:
 
 def are_loaded() -> bool:
     """Whether kernels code: they are in memory and not switched off."""
-    return _LAST in sys.modules and (_mode or _current_mode()) != "off"
+    return _is_loaded and (_mode or _current_mode()) != "off"
 
 
-@lru_cache(maxsize=1)
-def load() -> bool:
+def load() -> None:
     """Load all CPU kernels, compiling them when no process has done so before."""
+    global _is_loaded
+    if _is_loaded:
+        return
     try:
-        # importing compiles
-        from jopeq.kernels.cpu import codec, codewords, rotation, share, totals  # noqa: F401
+        from jopeq.kernels import cpu  # noqa: F401 (importing compiles)
     except ImportError as error:
         raise ImportError(
             f"compiled kernels need Numba ({error}): pip install 'jopeq[fast]', or "
             "JOPEQ_KERNELS=off"
         ) from error
     mark_compiled()
-    return True
+    _is_loaded = True
 
 
 def measure(
@@ -177,23 +123,10 @@ def measure(
     """
     if not isinstance(entries, Entries):
         return entries.measure(scaling, dimension, limits)
-    sums: Sums = PLAIN_SUMS
-    if are_loaded():
-        from jopeq.kernels.cpu.measure import CompiledSums
-
-        sums = CompiledSums()
+    sums: Sums = cpu.CompiledSums() if are_loaded() else PLAIN_SUMS
     is_measured = scaling is not None and scaling.clip is None and not scaling.center
     energies = entries.screen(limits, sums, with_energies=is_measured)
     return [] if scaling is None else scaling.measure(entries, dimension, energies, sums)
-
-
-def __getattr__(name: str) -> Any:
-    """The functions that code bodies: importing them compiles kernels, so only when asked for."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"jopeq.kernels.cpu.{_LAZY[name]}"), name)
-    globals()[name] = found  # from now on nobody asks here
-    return found
 
 
 @lru_cache(maxsize=1)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
 from jopeq.wire.entries import Limits, is_tensor
@@ -32,20 +31,13 @@ def common_device(values: Iterable[Any]) -> Any:
     return device
 
 
-def has_kernels(device: Any) -> bool:
-    """Whether GPU kernels run on this device."""
+def can_code(recipe: Recipe | None, device: Any) -> bool:
+    """Whether GPU kernels run on this device and know this recipe."""
     import torch
 
     from jopeq.kernels.gpu import arguments
 
-    return arguments.uses_triton(torch.device(device))
-
-
-def can_code(recipe: Recipe | None, device: Any) -> bool:
-    """Whether GPU kernels run on this device and know this recipe."""
-    from jopeq.kernels.gpu import arguments
-
-    return has_kernels(device) and arguments.supports(recipe)
+    return arguments.uses_triton(torch.device(device)) and arguments.supports(recipe)
 
 
 @dataclass
@@ -168,56 +160,8 @@ def tensor_of(values: Any, device: Any) -> Any:
         raise PayloadError(f"device {device!r} cannot hold the update: {error}") from error
 
 
-def zeros(count: int, device: Any) -> Any:
-    """An empty sum of whole numbers on the device."""
-    import torch
-
-    from jopeq.kernels.gpu.codewords import checked
-
-    return torch.zeros(count, dtype=torch.int64, device=checked(torch.device(device)))
-
-
-def add_codewords(
-    clients: NDArray[Any],
-    vectors: NDArray[Any],
-    signs: NDArray[Any],
-    size: int,
-    offset: int,
-    shared: SharedStream,
-    total: Any,
-) -> None:
-    """``kernels.add_codewords`` into a tensor on a device."""
-    from jopeq.kernels.gpu.codewords import add_codewords as add
-
-    add(clients, vectors, signs, size, offset, shared.key_words.tobytes(), total)
-
-
-def codeword_scores(
-    rows: Any,
-    scale: Scale,
-    limits: Limits | None,
-    signs: tuple[NDArray[Any], NDArray[Any]],
-    clients: NDArray[Any],
-    vectors: int,
-    size: int,
-    offset: int,
-    shared: SharedStream,
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(⟨u, x_b⟩, first draws, blocks) of many clients' updates on a device, and Σx² of each block.
-
-    ``rows`` holds an update for each client; the results lie on the host.
-    """
+def codewords() -> ModuleType:
+    """The kernels of ``sphere``, which need torch."""
     from jopeq.kernels.gpu import codewords
-    from jopeq.kernels.gpu.measure import check_finite, replaced
 
-    if limits is None:
-        check_finite([rows])
-    else:
-        rows, _ = replaced(rows, limits)
-    inside = codewords.into_ball((rows.double() - scale.mean) * scale.inverse)
-    turned = codewords.turned_rows(inside, *signs)
-    key = shared.key_words.tobytes()
-    found = codewords.codeword_scores(turned, clients, vectors, size, offset, key)
-    squares = codewords.squares(turned, size)
-    products, firsts, blocks, lengths = (part.cpu().numpy() for part in (*found, squares))
-    return products, firsts, blocks.astype("int64"), lengths
+    return codewords

@@ -12,6 +12,7 @@ import math
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -229,7 +230,10 @@ class Features(Column):
         return tuple(f"{self.column}[{index}]" for index in range(self.size))
 
     def fill(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
-        found: Array = values[self.keys[0]]
+        given = values[self.keys[0]]
+        if isinstance(given, list):
+            given = np.array([_read_row(one, self.size) for one in given]).reshape(-1, self.size)
+        found: Array = given
         if found.shape[1] != self.size and len(found):
             raise DataError(
                 f"column {self.column!r} must have {self.size} features a record, got "
@@ -240,6 +244,15 @@ class Features(Column):
         is_missing: Any = ~(np.abs(found) <= _LARGEST_FEATURE).all(axis=1)
         found = np.where(is_missing[:, None], 0.0, found)
         return found / np.maximum(np.sqrt(squares(found)), 1.0)[:, None], is_missing
+
+
+def _read_row(row: Any, size: int) -> Array:
+    """One record's features; NaN if they do not fit, which changes no other record."""
+    with suppress(Exception):
+        found = np.asarray(row, dtype=np.float64).reshape(-1)
+        if len(found) == size:
+            return found
+    return np.full(size, np.nan)
 
 
 KINDS: dict[str, type[Column]] = {
@@ -291,7 +304,7 @@ def parse_column(text: str) -> Column:
 def read_table(table: Any, keys: Sequence[Key], tell: Tell | None = None) -> dict[Key, Any]:
     """The values of these columns. A text is the path of a CSV file."""
     if isinstance(table, str | Path):
-        table = read_csv(table, {name for name, kind in keys if kind == "numbers"})
+        table = read_csv(table, {name for name, kind in keys if kind == "numbers"}, tell=tell)
     check_columns(table, [name for name, _ in keys])
     count = count_rows(table)
     found: dict[Key, Any] = {}
@@ -301,9 +314,14 @@ def read_table(table: Any, keys: Sequence[Key], tell: Tell | None = None) -> dic
             continue
         try:
             found[name, kind] = np.asarray(table[name], dtype=np.float64).reshape(count, -1)
-        except (TypeError, ValueError) as error:
-            reason = f"column {name!r} must be an array of numbers, one row a record"
-            raise DataError(reason, code="column") from error
+        except (OverflowError, TypeError, ValueError) as error:
+            odd = DataError(
+                f"column {name!r} must be an array of numbers, one row a record", code="column"
+            )
+            if tell is None:
+                raise odd from error
+            tell(odd)
+            found[name, kind] = list(table[name])  # ``Features`` reads them one by one
     return found
 
 
@@ -324,6 +342,11 @@ class Design:
         names = [one.column for one in self.columns]
         if len(set(names)) < len(names):
             raise ValueError(f"columns must have different names, got {', '.join(names)}")
+        if len(self.names) > _MOST_FEATURES + 1:
+            raise ValueError(
+                f"columns have {len(self.names) - 1} entries, and at most {_MOST_FEATURES} are "
+                "fitted: take fewer columns, levels or bins"
+            )
         if self.has_features and (len(names) > 1 or self.is_plain):
             raise ValueError(
                 "columns: Features must be the only column, with goal='prediction': compute the "

@@ -112,6 +112,11 @@ class Model(ABC):
             value = as_annotated(name, "int | None", getattr(self, name))
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{name} must be from {least} to {most}, got {value}")
+        if (self.most_records or self.records) > MOST_RECORDS:
+            raise ValueError(
+                f"records={self.records}: give most_records, at most {MOST_RECORDS}, as the exact "
+                "total of one hospital holds no more"
+            )
         if self.outcome in [name for name, _ in self.design.keys]:
             raise ValueError(f"outcome {self.outcome!r} is among the columns: leave it out there")
         _ = self._sum  # refuses impossible terms
@@ -233,7 +238,8 @@ class Model(ABC):
                 raise
             tell(error)
         more = max(0, most - len(rows)) if pad else 0
-        return Records(*(np.pad(one, ((0, more), (0, 0))) for one in (rows, targets)))
+        kept = (one[:MOST_RECORDS] for one in (rows, targets))  # totals of more could wrap around
+        return Records(*(np.pad(one, ((0, more), (0, 0))) for one in kept))
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> ClippedTotal:
         """One hospital's exact total for a step. Private: encode it with ``sum_of(step)``.

@@ -26,6 +26,7 @@ ERROR_SCALE = float((1 << 16) - 256)
 _ROW, _ERROR = 1 << 15, 1 << 16
 _UNIT = 1 << 31
 _ROOT, _ROOT_SHIFT = 1448, 9  # 1448/2⁹ is just below 2√2
+_TINY = 1e-100  # of a norm: squares of smaller numbers vanish, and norms would be wrong
 _WEIGHT_BITS = 37  # of the norm of integer weights: with rows of 15 bits below 2⁵³
 
 
@@ -109,7 +110,7 @@ def unpack_products(values: Array, size: int) -> Array:
 def logits(rows: Array, weights: Array) -> Array:
     """⟨x, w⟩ of integer rows and every column of weights, (m, columns): exact sums, any order."""
     largest = float(np.sqrt(squares(weights.T)).max(initial=0.0)) / ROW_SCALE
-    shift = _WEIGHT_BITS - 1 - max(math.frexp(largest)[1], -900)
+    shift = _WEIGHT_BITS - 1 - math.frexp(max(largest, _TINY))[1]
     whole = np.rint(np.ldexp(weights / ROW_SCALE, shift))
     return np.ldexp(rows @ whole, -shift)
 

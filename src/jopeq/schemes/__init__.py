@@ -3,8 +3,8 @@
 A scheme of one's own is a ``Scheme`` with a ``Codec``, which makes ``Letters``; ``Packing`` and
 ``WordCoder`` make bytes of them. ``jopeq.register`` makes it known.
 
-Imports ``privacy``, ``kernels``, ``wire`` and below. The families are in ``entries`` and
-``sphere``; ``jopeq.registry`` knows all of them by name.
+Imports ``privacy``, ``kernels``, ``wire`` and below. The families are in ``entries``;
+``jopeq.registry`` knows all of them by name.
 """
 
 from jopeq.schemes.base import Scheme

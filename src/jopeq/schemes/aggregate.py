@@ -206,7 +206,7 @@ def _add(
         recipe = scheme.codec.choose(len(total.flat) * len(opened))
     if recipe is not None:
         bodies = [(one.body, one.scales, one.shared) for one in opened]
-        return kernels.add_bodies(recipe, bodies, list(shares), opened[0].sizes, total.flat)
+        return kernels.cpu.add_bodies(recipe, bodies, list(shares), opened[0].sizes, total.flat)
     energies, failed = [0.0] * len(opened), {}
     for index, (one, share) in enumerate(zip(opened, shares, strict=True)):
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -15,7 +14,7 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, openssl
 from jopeq.schemes.codec import Codec, Counts, OnInvalid
 from jopeq.schemes.opened import Opened
-from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, to_json
+from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, spec_of
 from jopeq.wire.payload import MAX_TENSORS
 
 MORE_TENSORS = 16  # than expected are still read, so that the error can name one
@@ -46,7 +45,6 @@ class Scheme(ABC):
 
     name: ClassVar[str]
     is_private: ClassVar[bool] = True  # whether the scheme names an ε; encoding is then total
-    is_whole: ClassVar[bool] = False  # whether all tensors are one sample, with one scale
 
     clip: float | None = None
     spread: float = 3.0
@@ -101,12 +99,7 @@ class Scheme(ABC):
     @cached_property
     def spec(self) -> str:
         """Name and parameters that are not defaults, as JSON: the scheme as a payload names it."""
-        changed = {
-            each.name: to_json(getattr(self, each.name))
-            for each in fields(self)
-            if getattr(self, each.name) != each.default and each.name != "clips"
-        }
-        return json.dumps([self.name, changed], separators=(",", ":"), sort_keys=True)
+        return spec_of(self)
 
     def guarantee_for(self, dimension: int) -> Guarantee:
         """The proven privacy of a whole update of ``dimension`` entries, against the server."""

@@ -259,8 +259,9 @@ class Codec(ABC, Generic[S]):
             elif recipe is None:
                 body = self.to_body(entries, scales, *streams)
             else:  # kernels write into the payload
-                envelope = Envelope(header.to_bytes(), kernels.body_bytes(recipe, samples), secret)
-                found = kernels.encode_body(recipe, entries, scales, *streams, envelope.body)
+                size = kernels.cpu.body_bytes(recipe, samples)
+                envelope = Envelope(header.to_bytes(), size, secret)
+                found = kernels.cpu.encode_body(recipe, entries, scales, *streams, envelope.body)
                 body = Body([], samples, *found)
             size = sum(map(len, body.parts)) if envelope is None else len(envelope.body)
             payload = envelope.seal() if envelope else seal(header.to_bytes(), body.parts, secret)
@@ -287,7 +288,7 @@ class Codec(ABC, Generic[S]):
 
     def scales_apart(self, names: tuple[str, ...]) -> bool:
         """Whether some of these tensors are running statistics with a scale of their own."""
-        may_differ = self.is_scaled and not self.scheme.is_whole and self.scheme.per != "layers"
+        may_differ = self.is_scaled and self.scheme.per != "layers"
         return may_differ and any(map(is_statistic, names))
 
     def to_body(
@@ -360,7 +361,7 @@ class Codec(ABC, Generic[S]):
         if device is not None:
             return decode_body(recipe, *body, device)
         self.check_size(len(opened.body), sum(sizes))
-        return kernels.decode_body(recipe, *body)
+        return kernels.cpu.decode_body(recipe, *body)
 
     def from_body(
         self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,16 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Lattice):
         return value.name if value.generator is None else value.generator
     return value
+
+
+def spec_of(scheme: Any) -> str:
+    """Name and parameters that are not defaults, as JSON."""
+    changed = {
+        each.name: to_json(getattr(scheme, each.name))
+        for each in fields(scheme)
+        if each.name != "clips" and getattr(scheme, each.name) != each.default
+    }
+    return json.dumps([scheme.name, changed], separators=(",", ":"), sort_keys=True)
 
 
 LatticeLike = Lattice | str | tuple[tuple[float, ...], ...]

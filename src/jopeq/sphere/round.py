@@ -37,7 +37,8 @@ from jopeq.random.streams import (
 from jopeq.sphere import sphere_codebook as codebook
 from jopeq.sphere.sphere_codebook import MOST_CLIENTS
 from jopeq.sphere.sphere_plan import SpherePlan
-from jopeq.wire.entries import Entries, Limits
+from jopeq.wire.entries import Entries
+from jopeq.wire.scaling import Scale
 
 if TYPE_CHECKING:
     from jopeq.sphere.sphere import Sphere
@@ -79,17 +80,13 @@ class Round:
     def __post_init__(self) -> None:
         if not isinstance(self.seed, bytes) or len(self.seed) != SEED_BYTES:
             raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(self.seed)}")
-        check_count("dimension", self.dimension, 1)
         check_count("people", self.people, 1, MOST_CLIENTS)  # more people need several rounds
         self.plan  # noqa: B018 (refuses a dimension that the scheme cannot code)
 
     @cached_property
     def plan(self) -> SpherePlan:
         """Codebook and integers of this round."""
-        plan = self.scheme.plan_for(self.dimension)
-        if plan is None:
-            raise ValueError(f"dimension must be at least 1, got {self.dimension}")
-        return plan
+        return self.scheme.plan_for(self.dimension)
 
     @cached_property
     def digest(self) -> bytes:
@@ -135,10 +132,10 @@ class Round:
         return SharedStream(self.seed)
 
     @property
-    def unit(self) -> float:
+    def scale(self) -> Scale:
         """The clip, as both ends round it."""
-        (scale,) = self.scheme.codec.scaling.public(("",))
-        return scale.unit
+        (scale,) = self.scheme.scaling.public(("",))
+        return scale
 
     def report(
         self,
@@ -196,7 +193,6 @@ class Round:
                 f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
                 f"each client, got {'one state' if isinstance(updates, Mapping) else len(updates)}"
             )
-        limits = self.scheme.codec.limits()
         private = private_stream(noise)
         on_device = getattr(updates, "ndim", 0) == 2 and common_device([updates]) is not None
         step = max(1, (_DEVICE_ENTRIES if on_device else _HOST_ENTRIES) // self.plan.padded)
@@ -205,34 +201,43 @@ class Round:
             here = slice(first, first + step)
             weigh = self._weights_on_device if on_device else self._weights
             with np.errstate(all="ignore"):
-                members, counts = weigh(updates[here], numbers[here], limits)
+                members, counts = weigh(updates[here], numbers[here])
             words = private.words64(lane=0, start=2 * first, count=2 * len(members))
             found[here] = codebook.draw_indices(members, counts, self.plan, words)
         return found
 
-    def _weights(self, updates: Any, clients: Any, limits: Limits | None) -> tuple[Any, Any]:
-        inside = [codebook.into_ball(row)[0] for row in self._rows(updates, limits)]
+    def draws(
+        self, update: Any, *, count: int, client: int = 0, noise: PrivateStream | None = None
+    ) -> NDArray[np.int64]:
+        """``count`` indices, each drawn as ``report`` draws its one: for audits, never to be sent.
+
+        Every one of them has the ε of a report.
+        """
+        numbers = np.array([self.check_client(client)])
+        words = private_stream(noise).words64(lane=0, start=0, count=2 * count)
+        with np.errstate(all="ignore"):
+            members, counts = self._weights([update], numbers)
+        return codebook.draw_indices(members, counts, self.plan, words)
+
+    def _weights(self, updates: Any, clients: Any) -> codebook.Weights:
+        inside = [codebook.into_ball(row) for row in self._rows(updates)]
         turned = codebook.rotate(np.array(inside), self.plan, self.shared)
-        return codebook.weights(turned, self.plan, self.shared, clients)[:2]
+        return codebook.weights(turned, self.plan, self.shared, clients)
 
-    def _weights_on_device(
-        self, updates: Any, clients: Any, limits: Limits | None
-    ) -> tuple[Any, Any]:
+    def _weights_on_device(self, updates: Any, clients: Any) -> codebook.Weights:
         self._check_entries(updates.shape[1])
-        (scale,) = self.scheme.codec.scaling.public(("",))
-        weigh = codebook.weights_on_device
-        return weigh(updates, scale, limits, self.plan, self.shared, clients)[:2]
+        how = self.scale, self.scheme.scaling.limits(1), self.plan, self.shared
+        return codebook.weights_on_device(updates, *how, clients)
 
-    def _rows(self, updates: Any, limits: Limits | None) -> Iterator[NDArray[np.float64]]:
+    def _rows(self, updates: Any) -> Iterator[NDArray[np.float64]]:
         """Updates in units of ``clip``, one after the other; each entry is judged by itself."""
-        is_array = getattr(updates, "ndim", 0) == 2
+        is_array, scaling = getattr(updates, "ndim", 0) == 2, self.scheme.scaling
         for update in [updates] if is_array else updates:
-            entries = self.scheme.codec.read(update)
-            if not isinstance(entries, Entries):
-                raise TypeError("the scheme has no kernels for single tensors")
+            is_state = isinstance(update, Mapping)
+            entries = Entries.of_state(update) if is_state else Entries.of_update(update)
             self._check_entries(updates.shape[1] if is_array else entries.count)
-            scales = kernels.measure(entries, self.scheme.codec.scaling, 1, limits)
-            yield from codebook.scale_entries(entries, scales).reshape(-1, self.dimension)
+            kernels.measure(entries, None, 1, scaling.limits(1))
+            yield from codebook.scale_entries(entries, self.scale).reshape(-1, self.dimension)
 
     def check_client(self, client: Any) -> int:
         """Return the client's number; ``ValueError`` where the round has no such client."""
@@ -305,7 +310,9 @@ class Aggregator:
         self._secrets = secrets
         self._is_signed = secrets is not None
         self._total = np.zeros(terms.plan.padded, dtype=np.int64)
-        self._on_device = None if device is None else devices.zeros(terms.plan.padded, device)
+        self._on_device: Any = None
+        if device is not None:
+            self._on_device = devices.codewords().zeros(terms.plan.padded, device)
         self._seen = Numbers(terms.people)
         self._waiting: list[tuple[int, int]] = []
 
@@ -399,12 +406,12 @@ class Aggregator:
         if not self.count:
             raise ValueError("no report was added: there is no mean")
         plan, shared = self.round.plan, self.round.shared
-        return codebook.decode_sum(self._total, plan, shared) * (self.round.unit / self.count)
+        return codebook.decode_sum(self._total, plan, shared) * (self.round.scale.unit / self.count)
 
     @property
     def standard_error(self) -> float:
         """√E‖mean − true mean‖², when every update is as long as ``clip``."""
-        return self.round.unit * math.sqrt(self.round.plan.error() / max(1, self.count))
+        return self.round.scale.unit * math.sqrt(self.round.plan.error() / max(1, self.count))
 
     def __add__(self, other: Aggregator) -> Aggregator:
         """Both sums; refused where a client is in both, since it would count twice."""

@@ -31,10 +31,10 @@ _CHUNK = 1 << 17
 _FRACTION = 52  # bits of a weight
 
 
-def scale_entries(entries: Entries, scales: list[Scale]) -> Array:
+def scale_entries(entries: Entries, scale: Scale) -> Array:
     """All entries in units of ``clip``, in one row."""
     pieces = [piece for _, piece in entries.read(0, entries.count)]
-    return scales[0].apply(np.concatenate(pieces))
+    return scale.apply(np.concatenate(pieces))
 
 
 def report_bytes(plan: SpherePlan) -> int:
@@ -57,13 +57,13 @@ def from_bytes(body: bytes | memoryview, plan: SpherePlan) -> int:
     return index
 
 
-def into_ball(update: Array) -> tuple[Array, bool]:
-    """The update, shortened to length 1 if it is longer, and whether it was; NaN counts as 0."""
+def into_ball(update: Array) -> Array:
+    """The update, shortened to length 1 if it is longer; NaN counts as 0."""
     norm = math.sqrt(float(np.einsum("i,i->", update, update)))
     if not math.isfinite(norm):
         update = np.clip(np.nan_to_num(update, nan=0.0), -1e150, 1e150)
         norm = math.sqrt(float(np.einsum("i,i->", update, update)))
-    return (update / norm if norm > 1.0 else update), norm > 1.0 + 1e-9
+    return update / norm if norm > 1.0 else update
 
 
 # The rotation: x′ = H·D₂·H·D₁·x
@@ -90,7 +90,7 @@ def rotate(rows: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.in
     """
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     if kernels.are_loaded():
-        whole = kernels.rotate_rows(np.atleast_2d(rows), first, second)
+        whole = kernels.cpu.rotate_rows(np.atleast_2d(rows), first, second)
     else:
         whole = np.array([_rotate_row(row, first, second) for row in np.atleast_2d(rows)])
     return whole.reshape(*rows.shape[:-1], plan.padded)
@@ -108,7 +108,7 @@ def decode_sum(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream)
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     turned = total.astype(np.float64)
     if kernels.are_loaded():
-        turned = kernels.unrotate_row(turned, second)
+        turned = kernels.cpu.unrotate_row(turned, second)
     else:
         turned = hadamard(second * hadamard(turned))
     return (first * turned)[: plan.dimension] * plan.scale
@@ -145,7 +145,7 @@ def scores(
     """(⟨u, x_b⟩, the first draw, the block) of every vector, a row for each client; exact."""
     kernels.note(len(clients) * plan.vectors * plan.block)
     if kernels.are_loaded():
-        return kernels.codeword_scores(
+        return kernels.cpu.codeword_scores(
             turned, clients.astype(np.uint32), plan.vectors, plan.block, _blocks_bytes(plan), shared
         )
     found = [
@@ -184,9 +184,10 @@ def add_codewords(
     """
     signed = _parts(indices, plan)  # (reports, L)
     vectors = (signed >> 1) + plan.pairs * np.arange(plan.lists)
-    where: Any = device if is_tensor(total) else kernels
+    on_device = is_tensor(total)
     kernels.note(clients.size * plan.lists * plan.block)
-    if where is device or kernels.are_loaded():
+    if on_device or kernels.are_loaded():
+        where: Any = device.codewords() if on_device else kernels.cpu
         who = np.repeat(clients, plan.lists).astype(np.uint32)
         is_negative = (signed & 1).ravel().astype(np.bool_)
         layout = (plan.block, _blocks_bytes(plan), shared)
@@ -209,39 +210,36 @@ def _parts(indices: NDArray[np.int64], plan: SpherePlan) -> NDArray[np.int64]:
 
 # Weights and the draw
 
+Weights = tuple[NDArray[np.int64], NDArray[np.object_]]
+"""The indices of the combinations of members and their counts, a row for each client."""
+
 
 def weights(
     turned: NDArray[np.int32],
     plan: SpherePlan,
     shared: SharedStream,
-    client: int | NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
-    """(indices of the combinations of members, their counts, how many counts were cut).
-
-    For one client, or for many with a row of ``turned`` each: then all three have rows.
-    """
-    if isinstance(client, int):
-        found = weights(turned[None], plan, shared, np.array([client]))
-        return found[0][0], found[1][0], found[2][0]
-    rows = turned.reshape(len(client), plan.blocks, plan.block)
+    clients: NDArray[np.int64],
+) -> Weights:
+    """The weights of rotated updates, a row for each client."""
+    rows = turned.reshape(len(clients), plan.blocks, plan.block)
     squares = np.einsum("cij,cij->ci", rows, rows, dtype=np.int64)
-    return _weights(*scores(turned, plan, shared, client), squares, plan)
+    return _weights(*scores(turned, plan, shared, clients), squares, plan)
 
 
 def weights_on_device(
     rows: Any,
     scale: Scale,
-    limits: Limits | None,
+    limits: Limits,
     plan: SpherePlan,
     shared: SharedStream,
     clients: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
-    """``weights`` for updates that lie on a GPU, a row each: they are scored there."""
-    found = device.codeword_scores(
+) -> Weights:
+    """The same for updates that lie on a GPU, a row each: they are scored there."""
+    products, firsts, blocks, squares = device.codewords().codeword_scores(
         *(rows, scale, limits, _signs(shared.key_words.tobytes(), plan.padded), clients),
         *(plan.vectors, plan.block, _blocks_bytes(plan), shared),
     )
-    return _weights(*found, plan)
+    return _weights(products, firsts, blocks, squares, plan)
 
 
 def _weights(
@@ -250,7 +248,7 @@ def _weights(
     blocks: NDArray[np.int64],
     squares: NDArray[np.int64],
     plan: SpherePlan,
-) -> tuple[NDArray[np.int64], NDArray[np.object_], NDArray[np.int64]]:
+) -> Weights:
     lengths = np.sqrt(squares.astype(np.float64))
     own = np.take_along_axis(lengths, blocks, axis=1)
     # a block of zeros scores as any direction would
@@ -270,8 +268,7 @@ def _weights(
         index = _combine(index << plan.pairs.bit_length(), signed)
     fixed = np.clip(weight * (math.sqrt(plan.blocks) / _ONE), -4.0, 4.0) * float(1 << _FRACTION)
     counts = fixed.astype(np.int64).astype(np.object_) * plan.unit >> _FRACTION
-    kept = plan.allow(counts)
-    return index, kept, (abs(counts - kept) > plan.unit >> 20).sum(axis=1).astype(np.int64)
+    return index, plan.allow(counts)
 
 
 def _combine(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import math
 import numbers
+import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,23 +24,36 @@ Column = NDArray[Any]
 Kind = Literal["numbers", "words"]
 Tell = Callable[[DataError], object]
 """Gets an error that nobody else may see."""
+_BOOLEANS = {"true": True, "false": False}
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+(\.[0-9]*)?\s*")
 _MISSING_WORDS = ("", "na", "n/a", "nan", "none", "null")
 
 
-def read_csv(path: str | Path, numeric: Collection[str] = ()) -> dict[str, Any]:
+def read_csv(
+    path: str | Path, numeric: Collection[str] = (), *, tell: Tell | None = None
+) -> dict[str, Any]:
     """The columns of a file with a line of names: words, and those in ``numeric`` as numbers.
 
-    A numeric column with a value that is no number stays words: whoever reads it reports that.
+    Every line is read alone, so that a stray quote cannot swallow the next patients. With ``tell``
+    a line that does not fit is left out; without it that is an error. A numeric column with a value
+    that is no number stays words: whoever reads it reports that.
     """
+    errors = "strict" if tell is None else "replace"
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            head, *lines = [line for line in csv.reader(file) if line]
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        with Path(path).open(newline="", encoding="utf-8-sig", errors=errors) as file:
+            head, *lines = [_split(line) for line in file if line.strip("\r\n")]
+    except (OSError, ValueError) as error:
         raise DataError(
             f"{path} is not a table with a line of names: {error}", code="table"
         ) from error
-    if any(len(line) != len(head) for line in lines) or len(set(head)) != len(head):
-        raise DataError(f"{path}: all lines must have as many values as names", code="table")
+    fitting = [line for line in lines if len(line) == len(head)]
+    if len(fitting) < len(lines) or len(set(head)) != len(head):
+        reason = f"{path}: all lines must have as many values as names"
+        odd = DataError(reason, code="table")
+        if tell is None or len(set(head)) != len(head):
+            raise odd
+        tell(odd)
+    lines = fitting
     names = [name.strip() for name in head]
     columns = dict(zip(names, zip(*lines, strict=True) if lines else [()] * len(head), strict=True))
     return {
@@ -89,8 +104,8 @@ def count_rows(table: Any) -> int:
 def read_column(table: Any, name: str, kind: Kind, *, tell: Tell | None = None) -> Column:
     """A column as float64, NaN where a value is missing; or as words, None where one is missing.
 
-    Text among numbers is an error. With ``tell`` it is told and counts as missing, but for digits:
-    libraries that read files make all numbers of a column text where one value is.
+    Text among numbers is an error. With ``tell`` it is told and counts as missing, but for digits
+    and Booleans: libraries that read files make a whole column text where one value is.
     """
     found = _plain(table[name])
     if found.ndim != 1:
@@ -117,13 +132,25 @@ def read_column(table: Any, name: str, kind: Kind, *, tell: Tell | None = None) 
 def word_of(value: Any) -> str | None:
     """A category as text: whole numbers without a point; None where it is missing or empty.
 
+    Text that is a number or a Boolean counts as one: a library that reads a file makes all values
+    of a column text where one is, and that must not change what the others say.
+
     >>> [word_of(value) for value in ("F", 1, 1.0, 0.5, b"M", "", None, math.nan)]
     ['F', '1', '1', '0.5', 'M', None, None, None]
+    >>> [word_of(value) for value in ("1.0", "01", "0.50", "TRUE", True, "1E50")]
+    ['1', '1', '0.5', 'True', 'True', '1E50']
     """
     if _is_missing(value):
         return None
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        value = _BOOLEANS.get(value.lower(), value)
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        with suppress(ValueError):  # of more digits than Python reads
+            value = float(value) if "." in value else int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
@@ -156,11 +183,19 @@ def _is_missing(value: Any) -> bool:
 
 def _as_float(value: Any) -> float:
     try:
-        return float(value)
+        return float(_BOOLEANS.get(value.lower(), value) if isinstance(value, str) else value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
     except Exception:  # one value must not empty a hospital's share
         return math.nan
+
+
+def _split(line: str) -> list[str]:
+    """The values of one line; none if it cannot be read."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
 
 
 def _words_of(values: tuple[str, ...]) -> list[str | None]:

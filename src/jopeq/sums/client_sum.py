@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream
+from jopeq.schemes.parameters import spec_of
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds
 from jopeq.sums.record_plan import MAX_RECORD_BITS, RecordPlan, plan_records
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.shares import check_clients, check_dimension, check_terms, spec_of
+from jopeq.sums.shares import check_clients, check_dimension, check_terms
 from jopeq.wire.entries import LARGEST, Entries, Limits
 
 _LOG = logging.getLogger("jopeq")

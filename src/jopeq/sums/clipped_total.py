@@ -134,7 +134,7 @@ class ClippedTotal:
             )
         self._count(len(slopes))
         if len(slopes):
-            kernels.add_products((slopes, features, bias), self.clip, _SHRUNK, self._values)
+            kernels.cpu.add_products((slopes, features, bias), self.clip, _SHRUNK, self._values)
         return self
 
     def _add(self, rows: Any) -> None:
@@ -236,7 +236,7 @@ def add_up(rows: Any, clip: float, total: Any) -> None:
             return
     elif rows.size and kernels.are_loaded():
         for block in _plain_blocks(rows):
-            kernels.add_clipped(block, clip, _SHRUNK, total)
+            kernels.cpu.add_clipped(block, clip, _SHRUNK, total)
         return
     for _, columns, tile in _tiles(rows, clip):
         total[columns] += tile.sum(0)

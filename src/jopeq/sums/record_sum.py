@@ -29,7 +29,7 @@ from jopeq.errors import PayloadError, TooFewClientsError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream, fresh_seed, private_stream
-from jopeq.schemes.parameters import as_annotated
+from jopeq.schemes.parameters import as_annotated, spec_of
 from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds
 from jopeq.sums.record_plan import (
@@ -55,7 +55,6 @@ from jopeq.sums.shares import (
     rotate,
     rotate_back,
     shared_stream,
-    spec_of,
 )
 from jopeq.wire.entries import is_tensor
 
@@ -371,7 +370,7 @@ class RecordSum:
             )
         values = rotate(total.values, plan.bound / UNITS, shared)
         if kernels.are_loaded():
-            return kernels.draw_share(values, plan.law, plan.bits, private)
+            return kernels.cpu.draw_share(values, plan.law, plan.bits, private)
         return draw_share(plan, place(values, private), private)
 
     def decode(

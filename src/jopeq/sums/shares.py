@@ -6,7 +6,6 @@ Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i�
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import fields
 from typing import Any
@@ -88,16 +87,6 @@ def check_dimension(dimension: int) -> int:
     return check_count("dimension", dimension, 1, MAX_ENTRIES - 1)
 
 
-def spec_of(scheme: Any) -> str:
-    """Name and parameters that are not defaults, as JSON."""
-    changed = {
-        field.name: getattr(scheme, field.name)
-        for field in fields(scheme)
-        if getattr(scheme, field.name) != field.default
-    }
-    return json.dumps([scheme.name, changed], separators=(",", ":"), sort_keys=True)
-
-
 def shared_stream(seed: bytes) -> SharedStream:
     """The public stream of a round."""
     if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
@@ -120,7 +109,7 @@ def rotate(values: NDArray[Any], factor: float, shared: SharedStream) -> Array:
     kernels.note(len(values))
     turned, blocks = np.empty(len(values)), layers(len(values))
     if kernels.are_loaded():
-        kernels.rotate(values, factor, blocks, shared, turned)
+        kernels.cpu.rotate(values, factor, blocks, shared, turned)
         return turned
     np.multiply(values, factor, out=turned, dtype=np.float64)  # of float32 too
     for first, last, start in blocks:
@@ -133,7 +122,7 @@ def rotate_back(values: Array, shared: SharedStream) -> None:
     kernels.note(len(values))
     is_compiled = kernels.are_loaded()
     for first, last, start in reversed(layers(len(values))):
-        turn = kernels.unrotate if is_compiled else unrotate_block
+        turn = kernels.cpu.unrotate if is_compiled else unrotate_block
         turn(values[first:last], start, shared)
 
 

@@ -8,6 +8,7 @@ from jopeq.errors import PayloadError
 from jopeq.registry import SCHEMES
 from jopeq.wire.payload import open_payload
 from jopeq_lab.attacks.likelihood import _log_laplace_between, likelihood
+from jopeq_lab.attacks.observation import observe
 
 
 def scheme_named(name):
@@ -20,8 +21,7 @@ def gradient(size=400):
     return np.random.default_rng(0).normal(0, 0.02, size)
 
 
-# a report of sphere may point anywhere
-@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "sphere"])
+@pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_has_one_that_prefers_the_truth(name):
     coder = scheme_named(name)
     truth = torch.from_numpy(gradient())[None]
@@ -38,7 +38,6 @@ def test_every_scheme_has_one_that_prefers_the_truth(name):
 @pytest.mark.parametrize(
     ("kind", "name", "parameters"),
     [
-        ("squares", "sphere", {"epsilon": 20.0, "clip": 1.0}),
         ("squares", "jopeq", {"epsilon": 3.0, "rate": 2.0, "lattice": "A2"}),
         ("cells", "sdq", {"rate": 4.0, "clip": 0.1}),
         ("cells", "jopeq", {"epsilon": 100.0, "rate": 4.0}),
@@ -51,6 +50,18 @@ def test_the_kind_follows_the_scheme(kind, name, parameters):
     said = likelihood([coder], [coder.encode(truth[0].numpy())])
     assert said.kind == kind
     assert said(truth) < said(-truth)
+
+
+def test_a_report_is_read_with_its_round():
+    scheme = jopeq.Sphere(epsilon=20.0, clip=1.0)
+    truth = torch.from_numpy(gradient())[None]
+    seen = observe(scheme, truth, None)
+    assert list(map(len, seen.payloads)) == [3]
+    said = seen.likelihood()
+    assert said.kind == "squares"
+    assert said(truth) < said(-truth)
+    with pytest.raises(PayloadError, match="no report"):
+        likelihood(seen.schemes, [b"more than a report"])
 
 
 @pytest.mark.parametrize("rate", [1.0, 4.0, 8.0])

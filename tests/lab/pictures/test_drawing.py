@@ -59,7 +59,7 @@ def test_panels_stand_side_by_side_and_on_phones_above_one_another(count, shape,
 
 
 def test_every_scheme_has_a_look_of_its_own():
-    assert set(LOOKS) == {*SCHEMES, "clients", "records", "central"}
+    assert set(LOOKS) == {*SCHEMES, "sphere", "clients", "records", "central"}
     assert len(set(LOOKS.values())) == len(LOOKS)
     assert look_of("raw") == LOOKS["none"]
     with pytest.raises(ValueError, match="laplas"):

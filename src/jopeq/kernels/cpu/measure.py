@@ -11,8 +11,6 @@ from jopeq.kernels.cpu.native import F32, F64, I64, kernel, part, read, write
 from jopeq.kernels.threads import in_threads
 from jopeq.wire.entries import LANES, READ_CHUNK, Entries, Sums
 
-_NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
-
 
 class CompiledSums(Sums):
     """``Sums`` by kernels, where entries lie side by side.
@@ -60,33 +58,27 @@ def add_terms(row, mean, power, lanes):
             lanes[i] += value * value
 
 
-@kernel(read(F32), read(F64), F64, I64, write(F64))
-def _add_up(narrow, wide, mean, power, totals):
+@kernel((read(F32), read(F64)), F64, I64, write(F64))
+def _add_up(row, mean, power, totals):
     """Σ entry (power 1) or Σ (entry − mean)² (power 2) of every chunk, as ``lane_sum``."""
     lanes = np.empty(LANES)
-    count = max(len(narrow), len(wide))
     for number in range(len(totals)):
         lanes[:] = 0.0
         start = number * READ_CHUNK
-        stop = min(start + READ_CHUNK, count)
+        stop = min(start + READ_CHUNK, len(row))
         for first in range(start, stop, LANES):
-            last = min(first + LANES, stop)
-            if len(narrow):
-                add_terms(narrow[first:last], mean, power, lanes)
-            else:
-                add_terms(wide[first:last], mean, power, lanes)
+            add_terms(row[first : min(first + LANES, stop)], mean, power, lanes)
         totals[number] = fold(lanes)
 
 
 def chunk_sums(row: NDArray[Any], mean: float | None) -> list[float]:
     """``Sums.add_up`` of float32 or float64 entries that lie side by side."""
     totals = np.empty(-(-len(row) // READ_CHUNK))
-    narrow, wide = (row, _WIDE) if row.dtype.char == "f" else (_NARROW, row)
     power = 1 if mean is None else 2
 
     def work(begin: int, end: int) -> None:
         into = totals[begin // READ_CHUNK : -(-end // READ_CHUNK)]
-        _add_up(narrow[begin:end], wide[begin:end], mean or 0.0, power, into)
+        _add_up(row[begin:end], mean or 0.0, power, into)
 
     in_threads(work, len(row), READ_CHUNK, 1)
     return totals.tolist()

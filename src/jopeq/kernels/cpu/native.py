@@ -36,11 +36,17 @@ def write(element: Any) -> Any:
 
 
 def kernel(*arguments: Any, returns: Any = types.void) -> Callable[[Function], Any]:
-    """Compile for these argument types now, or load what was compiled before."""
+    """Compile for these argument types now, or load what was compiled before.
+
+    A tuple of types among the arguments makes a version of the kernel for each.
+    """
+    count = max((len(one) for one in arguments if isinstance(one, tuple)), default=1)
+    columns = [one if isinstance(one, tuple) else (one,) * count for one in arguments]
+    signatures = [returns(*one) for one in zip(*columns, strict=True)]
 
     def compiled(function: Function) -> Any:
         with _cached() as is_cached:
-            return njit(returns(*arguments), cache=is_cached, **_OPTIONS)(function)
+            return njit(signatures, cache=is_cached, **_OPTIONS)(function)
 
     return compiled
 

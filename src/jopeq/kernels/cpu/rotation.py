@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
 from jopeq.kernels.cpu.native import F32, F64, I64, U8, kernel, part, read, splat, vector_at, write
-from jopeq.kernels.cpu.samples import scale_samples
 from jopeq.kernels.recipe import Layers
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import SharedStream
@@ -28,8 +27,8 @@ Array = NDArray[np.float64]
 _LEAST = 16  # entries that are worth a kernel
 _LOCAL = 1 << 15  # entries that fit the second-level cache
 _COLUMNS = 1 << 11  # entries of columns that fit the first-level cache
-_SOURCES = tuple(map(np.dtype, (np.float32, np.float64, np.int64)))
-_NONE = tuple(np.empty(0, dtype=kind) for kind in _SOURCES)
+_SOURCE = (read(F32), read(F64), read(I64))
+_NONE = np.empty(0)
 
 
 @intrinsic
@@ -66,22 +65,18 @@ def _sign(source, factor, signs, values):
         _eight_signed(source, factor, np.uint64(signs[i]), values, 8 * i)
 
 
-@kernel(read(F32), read(F64), read(I64), F64, read(U8), I64, write(F64))
-def _transform_local(narrow, wide, whole, factor, signs, local, values):
+@kernel(_SOURCE, F64, read(U8), I64, write(F64))
+def _transform_local(source, factor, signs, local, values):
     """The stages within blocks of ``local`` entries, of factor·source with its signs.
 
-    The source is one of three arrays; where all are empty, it is ``values`` as they are.
+    Without a source, of ``values`` as they are.
     """
     near = min(local, NEAR)
     for block in range(0, len(values), local):
         for first in range(block, block + local, near):
             here, bits = values[first : first + near], signs[first // 8 : (first + near) // 8]
-            if len(narrow):
-                _sign(narrow[first : first + near], factor, bits, here)
-            elif len(wide):
-                _sign(wide[first : first + near], factor, bits, here)
-            elif len(whole):
-                _sign(whole[first : first + near], factor, bits, here)
+            if len(source):
+                _sign(source[first : first + near], factor, bits, here)
             first_stages(here)
             stages(here, 16)
         stages(values[block : block + local], near)
@@ -115,13 +110,10 @@ def _flip(signs, values):
     _sign(values, 1.0, signs, values)
 
 
-@kernel(read(F32), read(F64), read(I64), F64, write(F64))
-def _scale(narrow, wide, whole, factor, values):
-    if len(whole):
-        for i in range(len(values)):
-            values[i] = np.float64(whole[i]) * factor
-    else:
-        scale_samples(narrow, wide, 0, 0.0, factor, values)
+@kernel(_SOURCE, F64, write(F64))
+def _scale(source, factor, values):
+    for i in range(len(values)):
+        values[i] = np.float64(source[i]) * factor
 
 
 def _transform(
@@ -134,19 +126,13 @@ def _transform(
 
     def near(begin: int, end: int) -> None:
         here = signs[begin // 8 : end // 8]
-        _transform_local(*_sort_source(source[begin:end]), factor, here, local, values[begin:end])
+        _transform_local(source[begin:end], factor, here, local, values[begin:end])
 
     def across(begin: int, end: int) -> None:
         _transform_across(values, local, columns, begin, end, root)
 
     in_threads(near, size, local, 1)
     in_threads(across, local, columns, size // local)
-
-
-def _sort_source(source: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """The source among empty arrays of the other types."""
-    place = _SOURCES.index(source.dtype)
-    return (*_NONE[:place], source, *_NONE[place + 1 :])
 
 
 def _signs(shared: SharedStream, start: int, size: int) -> NDArray[np.uint8]:
@@ -161,7 +147,7 @@ def rotate(
     rest = size if size >= _LEAST else 0  # the first layer reads the source itself
 
     def scale(begin: int, end: int) -> None:
-        _scale(*_sort_source(source[rest:][begin:end]), factor, turned[rest:][begin:end])
+        _scale(source[rest:][begin:end], factor, turned[rest:][begin:end])
 
     in_threads(scale, len(turned) - rest, READ_CHUNK, 1)
     for first, last, start in layers:
@@ -180,7 +166,7 @@ def unrotate(values: Array, start: int, shared: SharedStream) -> None:
         unrotate_block(values, start, shared)
         return
     signs = _signs(shared, start, len(values))
-    _transform(_NONE[0], 1.0, signs, values)
+    _transform(_NONE, 1.0, signs, values)
 
     def flip(begin: int, end: int) -> None:
         _flip(signs[begin // 8 : end // 8], values[begin:end])

@@ -69,14 +69,18 @@ class Target(NamedTuple):
 class Step(ABC):
     """Encode and decode one chunk. Chunks start at whole blocks of key stream and whole bytes."""
 
-    lanes: list[Lane]  # what ``encode`` reads, in its order: first the dither
-
     def __init__(self, recipe: Recipe) -> None:
         self.size = recipe.dimension
         self.dither = Lane(True, 0, 2 * self.size)  # what encoder and decoder share
         self.packing = Packing(recipe.step.letters)
         numbers = (self.packing.width, self.packing.digits, self.packing.bits)
         self.packing_numbers = (self.packing.letters, *numbers)
+        self.lanes, self._noise = [self.dither], (NO_NOISE, 0.0, 0.0, np.inf)
+        if (noise := recipe.noise) is not None:
+            law = _LAWS[noise.law]
+            self._noise = (law, noise.scale, noise.nu, noise.limit)
+            self.lanes.append(Lane(False, 0, 16 if law == STUDENT else 8 * self.size))
+        self._is_clipped = recipe.is_clipped
 
     @cached_property
     def chunk(self) -> int:
@@ -98,6 +102,12 @@ class Step(ABC):
         start = self.packing.size(first)
         return slice(start, start + self.packing.size(last - first))
 
+    def samples(self, source: Source, draws: Draws) -> tuple[Any, ...]:
+        """A kernel's first arguments: entries, clip, noise and dither."""
+        words = draws.words[1].view(WORD64) if len(self.lanes) > 1 else _NO_WORDS
+        noise = (*self._noise, words, draws.key, draws.first)
+        return (*source, self._is_clipped, *noise, draws.words[0].view(WORD16))
+
     @abstractmethod
     def encode(self, source: Source, draws: Draws, letters: Words16, out: Bytes) -> Counts:
         """One chunk of samples into ``out``: (clipped, overloaded); ``letters`` is scratch."""
@@ -105,24 +115,6 @@ class Step(ABC):
     @abstractmethod
     def decode(self, body: Bytes, dither: Words16, letters: Words16, target: Target) -> int:
         """One chunk; 1 for bytes that no encoder writes, 2 when an entry leaves float32, else 0."""
-
-
-class _Noise:
-    """Additive noise: the lane it reads, and a kernel's arguments for it."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        noise, size = recipe.noise, recipe.dimension
-        self.lanes: list[Lane] = []
-        if noise is None:
-            self._numbers = (NO_NOISE, 0.0, 0.0, np.inf)
-            return
-        law = _LAWS[noise.law]
-        self._numbers = (law, noise.scale, noise.nu, noise.limit)
-        self.lanes = [Lane(False, 0, 16 if law == STUDENT else 8 * size)]
-
-    def arguments(self, draws: Draws) -> tuple[Any, ...]:
-        words = draws.words[1].view(WORD64) if self.lanes else _NO_WORDS
-        return (*self._numbers, words, draws.key, draws.first)
 
 
 class _OnLine(Step):
@@ -152,17 +144,12 @@ class _OnLine(Step):
 class _Line(_OnLine):
     def __init__(self, recipe: Recipe, step: Line) -> None:
         super().__init__(recipe)
-        self._is_clipped, self._step = recipe.is_clipped, step.step
+        self._step = step.step
         self._kind = (line.LINE, step.step, 0.5 * (step.letters - 1), WIDE)
-        self._noise = _Noise(recipe)
-        self.lanes = [self.dither, *self._noise.lanes]
 
     def encode(self, source: Source, draws: Draws, letters: Words16, out: Bytes) -> Counts:
-        noise, dither = self._noise.arguments(draws), draws.words[0].view(WORD16)
-        return line.encode_line(
-            *source, self._is_clipped, *noise, dither, self._step, *self.packing_numbers, letters,
-            out,
-        )  # fmt: skip
+        samples = self.samples(source, draws)
+        return line.encode_line(*samples, self._step, *self.packing_numbers, letters, out)
 
 
 class _Chances(_OnLine):
@@ -186,15 +173,12 @@ class _Cells(Step):
     def __init__(self, recipe: Recipe, step: Cells) -> None:
         super().__init__(recipe)
         self._table = lattice.LetterTable(step.codebook)
-        self._is_clipped, self._noise = recipe.is_clipped, _Noise(recipe)
-        self.lanes = [self.dither, *self._noise.lanes]
 
     def encode(self, source: Source, draws: Draws, letters: Words16, out: Bytes) -> Counts:
-        noise, dither = self._noise.arguments(draws), draws.words[0].view(WORD16)
+        samples, table = self.samples(source, draws), self._table.arguments
         clipped, overloaded, is_far = lattice.encode_cells(
-            *source, self._is_clipped, *noise, dither, *self._table.arguments,
-            *self.packing_numbers, letters, out,
-        )  # fmt: skip
+            *samples, *table, *self.packing_numbers, letters, out
+        )
         if is_far:
             raise UpdateError(
                 "x is too far from the origin to be quantized exactly: raise clip or spread"

@@ -13,7 +13,6 @@ from jopeq.kernels.cpu.native import F32, F64, I64, kernel, part, read, write
 from jopeq.kernels.threads import in_threads
 from jopeq.wire.entries import LANES, READ_CHUNK
 
-_NARROW, _WIDE = np.empty(0, dtype=np.float32), np.empty(0)
 _MEMORY = 1 << 25  # bytes for the totals of all threads but one
 
 
@@ -56,19 +55,11 @@ def _add_clipped(row, zeros, clip, shrunk, lanes, total):
         _add_row(used, factor, -1, total)
 
 
-@kernel(read(F32), read(F64), I64, F64, F64, write(I64))
-def _add_rows(narrow, wide, dimension, clip, shrunk, total):
-    lanes = np.empty(LANES)
-    if len(narrow):
-        none = np.zeros(dimension, dtype=np.float32)
-        for start in range(0, len(narrow), dimension):
-            row = narrow[start : start + dimension]
-            _add_clipped(row, none, clip, shrunk, lanes, total)
-    else:
-        zeros = np.zeros(dimension)
-        for start in range(0, len(wide), dimension):
-            row = wide[start : start + dimension]
-            _add_clipped(row, zeros, clip, shrunk, lanes, total)
+@kernel((read(F32), read(F64)), I64, F64, F64, write(I64))
+def _add_rows(rows, dimension, clip, shrunk, total):
+    zeros, lanes = np.zeros(dimension, dtype=rows.dtype), np.empty(LANES)
+    for start in range(0, len(rows), dimension):
+        _add_clipped(rows[start : start + dimension], zeros, clip, shrunk, lanes, total)
 
 
 @kernel(read(F32), read(F32), read(F32), I64, F64, F64, write(I64))
@@ -105,9 +96,7 @@ def add_clipped(rows: NDArray[Any], clip: float, shrunk: float, total: NDArray[n
     """Add the integers of float32 or float64 rows, which lie side by side, to ``total``."""
 
     def add(some: slice, mine: NDArray[np.int64]) -> None:
-        flat = rows[some].reshape(-1)
-        narrow, wide = (flat, _WIDE) if rows.dtype.char == "f" else (_NARROW, flat)
-        _add_rows(narrow, wide, len(mine), clip, shrunk, mine)
+        _add_rows(rows[some].reshape(-1), len(mine), clip, shrunk, mine)
 
     _in_parts(len(rows), total, add)
 

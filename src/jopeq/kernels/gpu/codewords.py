@@ -15,19 +15,29 @@ import torch
 from jopeq.kernels.gpu.arguments import key_words, on_device, uses_triton
 from jopeq.kernels.gpu.codewords_kernel import add_reports, choose_blocks, score_vectors
 from jopeq.kernels.gpu.jit import options
+from jopeq.kernels.gpu.measure import check_finite, replaced
 from jopeq.random import normal
+from jopeq.random.streams import SharedStream
+from jopeq.wire.entries import Limits
+from jopeq.wire.scaling import Scale
 
 _LANES = 128  # of a program
 _ITEMS = 1 << 22  # vectors that are added at once
 _ONE = float(1 << 30)
 
 
+def zeros(count: int, device: Any) -> torch.Tensor:
+    """An empty sum of whole numbers on the device."""
+    return torch.zeros(count, dtype=torch.int64, device=_checked(torch.device(device)))
+
+
 def add_codewords(
-    clients: Any, vectors: Any, signs: Any, size: int, offset: int, key: bytes, total: torch.Tensor
-) -> None:
-    """total += ±draws of each client's vector, on the vector's block; an int64 tensor."""
-    device = checked(total.device)
-    words = key_words(key)
+    clients: Any, vectors: Any, signs: Any, size: int, offset: int, shared: SharedStream,
+    total: torch.Tensor,
+) -> None:  # fmt: skip
+    """As ``kernels.cpu.add_codewords``, into a tensor on a device."""
+    device = _checked(total.device)
+    words = key_words(shared.key_words.tobytes())
     for first in range(0, len(clients), _ITEMS):
         here = slice(first, first + _ITEMS)
         who = _int32(clients[here], device)
@@ -43,11 +53,39 @@ def add_codewords(
 
 
 def codeword_scores(
-    turned: torch.Tensor, clients: Any, vectors: int, size: int, offset: int, key: bytes
+    rows: torch.Tensor,
+    scale: Scale,
+    limits: Limits | None,
+    signs: tuple[Any, Any],
+    clients: Any,
+    vectors: int,
+    size: int,
+    offset: int,
+    shared: SharedStream,
+) -> tuple[Any, Any, Any, Any]:
+    """(⟨u, x_b⟩, first draws, blocks) of many clients' updates on a device, and Σx² of each block.
+
+    ``rows`` holds an update for each client; the results lie on the host.
+    """
+    if limits is None:
+        check_finite([rows])
+    else:
+        rows, _ = replaced(rows, limits)
+    inside = _into_ball((rows.double() - scale.mean) * scale.inverse)
+    turned = _turned_rows(inside, *signs)
+    found = _scores(turned, clients, vectors, size, offset, shared)
+    wide = turned.view(len(turned), -1, size).to(torch.int64)
+    squares = torch.sum(wide * wide, dim=2)  # whole numbers below 2⁶²
+    products, firsts, blocks, lengths = (part.cpu().numpy() for part in (*found, squares))
+    return products, firsts, blocks.astype("int64"), lengths
+
+
+def _scores(
+    turned: torch.Tensor, clients: Any, vectors: int, size: int, offset: int, shared: SharedStream
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(⟨u, x_b⟩, the first draw, the block) of every vector of every client, a row each."""
-    device = checked(turned.device)
-    words, who = key_words(key), _int32(clients, device)
+    device = _checked(turned.device)
+    words, who = key_words(shared.key_words.tobytes()), _int32(clients, device)
     count, padded = turned.shape
     own = torch.arange(vectors, dtype=torch.int32, device=device).repeat(count)
     blocks = _blocks(who.repeat_interleave(vectors), own, padded // size, words)
@@ -63,20 +101,14 @@ def codeword_scores(
     return products.view(shape), firsts.view(shape), blocks.view(shape)
 
 
-def into_ball(rows: torch.Tensor) -> torch.Tensor:
+def _into_ball(rows: torch.Tensor) -> torch.Tensor:
     """Updates in units of clip, those longer than 1 shortened to 1."""
     rows = rows.nan_to_num(nan=0.0).clamp(-1e150, 1e150)
     norms = rows.square().sum(dim=1, keepdim=True).sqrt()
     return torch.where(norms > 1.0, rows / norms, rows)
 
 
-def squares(turned: torch.Tensor, size: int) -> torch.Tensor:
-    """Σx² of every block of every row: whole numbers below 2⁶²."""
-    wide = turned.view(len(turned), -1, size).to(torch.int64)
-    return torch.sum(wide * wide, dim=2)
-
-
-def turned_rows(rows: torch.Tensor, first: Any, second: Any) -> torch.Tensor:
+def _turned_rows(rows: torch.Tensor, first: Any, second: Any) -> torch.Tensor:
     """H·D₂·H·D₁ of every row, filled up with zeros, in whole multiples of 2⁻³⁰."""
     device = rows.device
     signs = [torch.from_numpy(values).to(device) for values in (first, second)]
@@ -108,7 +140,7 @@ def _blocks(
     return found
 
 
-def checked(device: torch.device) -> torch.device:
+def _checked(device: torch.device) -> torch.device:
     """The device, if Triton runs there."""
     if not uses_triton(device):
         raise ValueError(

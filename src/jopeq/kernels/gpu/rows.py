@@ -333,3 +333,18 @@ def channel_letter(row, word, table_ptr, COLUMNS: tl.constexpr):
         threshold = tl.load(table_ptr + row * COLUMNS + k).to(tl.uint32, bitcast=True)
         letter += (threshold < word).to(tl.int32)
     return letter
+
+
+@jit
+def halve(lanes, LANES: tl.constexpr):
+    """The sum of all lanes: the upper half on the lower, until one is left."""
+    tl.static_assert(LANES == 512)
+    lanes = tl.sum(tl.reshape(lanes, (2, 256)), axis=0)  # two terms: no order to choose
+    lanes = tl.sum(tl.reshape(lanes, (2, 128)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 64)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 32)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 16)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 8)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 4)), axis=0)
+    lanes = tl.sum(tl.reshape(lanes, (2, 2)), axis=0)
+    return tl.sum(lanes, axis=0)

@@ -5,24 +5,10 @@
 from __future__ import annotations
 
 from jopeq.kernels.gpu.jit import constant, jit, tl
+from jopeq.kernels.gpu.rows import halve
 
 _UNITS = constant(1 << 31)
 _TOO_MANY = constant((1 << 62) + 1)  # squared units in a row
-
-
-@jit
-def _halve(lanes, LANES: tl.constexpr):
-    """The sum of all lanes: the upper half on the lower, until one is left."""
-    tl.static_assert(LANES == 512)
-    lanes = tl.sum(tl.reshape(lanes, (2, 256)), axis=0)  # two terms: no order to choose
-    lanes = tl.sum(tl.reshape(lanes, (2, 128)), axis=0)
-    lanes = tl.sum(tl.reshape(lanes, (2, 64)), axis=0)
-    lanes = tl.sum(tl.reshape(lanes, (2, 32)), axis=0)
-    lanes = tl.sum(tl.reshape(lanes, (2, 16)), axis=0)
-    lanes = tl.sum(tl.reshape(lanes, (2, 8)), axis=0)
-    lanes = tl.sum(tl.reshape(lanes, (2, 4)), axis=0)
-    lanes = tl.sum(tl.reshape(lanes, (2, 2)), axis=0)
-    return tl.sum(lanes, axis=0)
 
 
 @jit
@@ -67,7 +53,7 @@ def add_rows(
         for tile in tl.static_range(TILES):
             x = x + (_load(at, tile * LANES, dimension, LANES, tile == TILES - 1),)
             lanes += x[tile].to(tl.float64) * x[tile].to(tl.float64)
-        factor = _factor(_halve(lanes, LANES), clip, shrunk)
+        factor = _factor(halve(lanes, LANES), clip, shrunk)
         n = ()
         squares = tl.zeros((LANES,), tl.int64)
         for tile in tl.static_range(TILES):
@@ -95,7 +81,7 @@ def measure_chunks(
     for first in tl.range(0, stop, LANES, loop_unroll_factor=8):  # loads ahead of the sums
         x = tl.load(at + first + lane, mask=first + lane < stop, other=0.0).to(tl.float64)
         lanes += x * x
-    tl.store(energies_ptr + row * tl.num_programs(1) + chunk, _halve(lanes, LANES))
+    tl.store(energies_ptr + row * tl.num_programs(1) + chunk, halve(lanes, LANES))
 
 
 @jit(do_not_specialize=["count", "chunks", "clip", "shrunk"])

@@ -407,16 +407,7 @@ def sum_chunks(
             x = x - mean
             x = tl.where(at < count, x * x, 0.0)
         total += x
-    half: tl.constexpr = WIDTH // 2
-    folded = tl.sum(tl.reshape(total, (2, half)), axis=0)  # two terms: no order to choose
-    folded = tl.sum(tl.reshape(folded, (2, half // 2)), axis=0)
-    folded = tl.sum(tl.reshape(folded, (2, half // 4)), axis=0)
-    folded = tl.sum(tl.reshape(folded, (2, half // 8)), axis=0)
-    folded = tl.sum(tl.reshape(folded, (2, half // 16)), axis=0)
-    folded = tl.sum(tl.reshape(folded, (2, half // 32)), axis=0)
-    folded = tl.sum(tl.reshape(folded, (2, half // 64)), axis=0)
-    folded = tl.sum(tl.reshape(folded, (2, half // 128)), axis=0)
-    tl.store(sums_ptr + tl.program_id(0), tl.sum(folded, axis=0))
+    tl.store(sums_ptr + tl.program_id(0), rows.halve(total, WIDTH))
 
 
 # Mixed radix: letters to the numbers they are the digits of, and back
