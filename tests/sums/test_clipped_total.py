@@ -176,23 +176,18 @@ def test_groups_are_clipped_as_one(mode):
         assert total.rows == len(sums)
     order = np.argsort(group, kind="stable")  # contiguous or not, the groups are the same
     assert (ClippedTotal(600, 0.7).add(rows[order], group[order]).values == total.values).all()
-    first, second = ClippedTotal(600, 0.7).add(rows[:3], group[:3]), total
-    with pytest.raises(ValueError, match="group"):
-        first.merge(second)
     with pytest.raises(ValueError, match="group"):
         total.add(rows[:1], group[:1])
 
 
-def test_totals_merge_and_travel():
+def test_totals_travel():
     rows = np.random.default_rng(5).standard_normal((6, 30))
-    parts = ClippedTotal(30, 2.0).add(rows[:2]).merge(ClippedTotal(30, 2.0).add(rows[2:]))
+    parts = ClippedTotal(30, 2.0).add(rows[:2]).add(rows[2:])
     whole = pickle.loads(pickle.dumps(ClippedTotal(30, 2.0).add(rows)))
     assert (parts.values == whole.values).all()
     assert parts.rows == whole.rows == 6
     assert (whole.to_numpy() == whole.values * (2.0 / UNITS)).all()
     assert not whole.values.flags.writeable
-    with pytest.raises(ValueError, match="clip"):
-        whole.merge(ClippedTotal(30, 1.0))
 
 
 def test_the_total_of_as_many_rows_as_are_allowed_fits():

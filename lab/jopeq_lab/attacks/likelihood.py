@@ -139,7 +139,7 @@ def likelihood(schemes: Sequence[Scheme | Round], payloads: Sequence[bytes]) -> 
 
 
 def decode_report(terms: Round, report: bytes) -> Array:
-    """What the server has of client 0 alone: the mean of a round with one report."""
+    """The server's view of client 0 alone: the mean of a round with one report."""
     total = terms.aggregator()
     if not total.add(report, client=0):
         raise PayloadError("this is no report of the round")

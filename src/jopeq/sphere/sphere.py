@@ -133,7 +133,7 @@ class Sphere:
         return replace(self.guarantee, epsilon=self.plan_for(dimension).epsilon)
 
     def cost(self, sizes: Mapping[str, int]) -> Guarantee:
-        """What one report costs, whatever its tensors: ε is of the whole update."""
+        """The cost of one report, whatever its tensors: ε is of the whole update."""
         return self.guarantee
 
     def expected_error(self, dimension: int, norm: float = 1.0) -> float:
@@ -149,7 +149,7 @@ class Sphere:
         return self.plan_for(dimension).error(norm)
 
     def bits_for(self, dimension: int) -> int:
-        """What one client sends, in all."""
+        """Bits that one client sends, in all."""
         return self.plan_for(dimension).bits
 
     def round(self, *, dimension: int, seed: bytes, people: int = MOST_PEOPLE) -> Round:

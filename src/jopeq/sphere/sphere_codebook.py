@@ -234,7 +234,7 @@ def weights_on_device(
     shared: SharedStream,
     clients: NDArray[np.int64],
 ) -> Weights:
-    """The same for updates that lie on a GPU, a row each: they are scored there."""
+    """``weights`` for updates that lie on a GPU, a row each: they are scored there."""
     products, firsts, blocks, squares = device.codewords().codeword_scores(
         *(rows, scale, limits, _signs(shared.key_words.tobytes(), plan.padded), clients),
         *(plan.vectors, plan.block, _blocks_bytes(plan), shared),

@@ -137,19 +137,6 @@ class ClippedTotal:
             kernels.cpu.add_products((slopes, features, bias), self.clip, _SHRUNK, self._values)
         return self
 
-    def merge(self, other: ClippedTotal) -> ClippedTotal:
-        """Add another total of the same dimension and clip, of other rows."""
-        mine, theirs = (self.dimension, self.clip), (other.dimension, other.clip)
-        if mine != theirs:
-            raise ValueError(
-                f"other has dimension and clip {theirs}, this total {mine}: merge totals of one "
-                "dimension and clip"
-            )
-        self._remember(other._groups)
-        self._count(other.rows)
-        self._values += other.values
-        return self
-
     def _add(self, rows: Any) -> None:
         if not is_tensor(rows):
             add_up(rows, self.clip, self._values)

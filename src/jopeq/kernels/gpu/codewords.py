@@ -35,7 +35,7 @@ def add_codewords(
     clients: Any, vectors: Any, signs: Any, size: int, offset: int, shared: SharedStream,
     total: torch.Tensor,
 ) -> None:  # fmt: skip
-    """As ``kernels.cpu.add_codewords``, into a tensor on a device."""
+    """``kernels.cpu.add_codewords`` into a tensor on a device."""
     device = _checked(total.device)
     words = key_words(shared.key_words.tobytes())
     for first in range(0, len(clients), _ITEMS):
