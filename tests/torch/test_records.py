@@ -336,3 +336,14 @@ def test_wrong_widths_and_dtypes_are_told_as_such(example, told):
     with pytest.raises(ValueError, match=told) as caught:
         check_model(nn.Linear(5, 3), F.cross_entropy, example)
     assert "random" not in str(caught.value)
+
+
+def test_booleans_are_read_alike_next_to_text():
+    """A library that reads files makes a whole column text where one value is."""
+    example = torch.zeros(1), torch.tensor(0.0)
+    found = [
+        read_records(np.zeros((2, 1)), labels[:2], example)
+        for labels in ([True, False], np.array(["True", "False", "unknown"], dtype=object))
+    ]
+    assert [one.parts[1].tolist() for one in found] == [[1.0, 0.0]] * 2
+    assert all(one.is_good.all() for one in found)

@@ -23,6 +23,7 @@ Rows = tuple[Tensor, ...]
 """One entry for each record in every tensor."""
 
 _NUMBERS = "biuf"  # NumPy's kinds
+_BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ def _read_entry(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value.detach().cpu()
     plain = value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind == "O" else value
+    if isinstance(plain, str):  # as Booleans are where another record has text
+        plain = _BOOLEANS.get(plain.strip().lower(), plain)
     found = np.asarray(plain)
     if found.dtype.kind not in _NUMBERS:
         found = np.asarray(plain, dtype=np.float64)
