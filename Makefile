@@ -77,7 +77,7 @@ bench: $(READY)
 
 # The site, in build/site: every example is run, every page opened in a headless Chromium
 docs: $(BROWSER)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	JOPEQ_BROWSER=required $(BIN)/python -m pytest -q README.md docs tests/browser
 	@echo 'built and checked: $(BIN)/python -m http.server --directory build/site'
 

@@ -203,7 +203,7 @@ class Rounds:
 class SumOptions(TypedDict, total=False):
     """Whom a server of sums asks.
 
-    Parameters
+    Attributes
     ----------
     trusted : Optional[path]
         File with the public keys of all clients, in hexadecimal, one a line. It is read before
