@@ -60,3 +60,10 @@ def test_bad_input_is_named_and_refused(words, jopeq_command):
     assert re.split(" -p |--", words)[-1].split("=")[0].split()[0] in said
     assert "Traceback" not in said
     assert isinstance(result.exception, SystemExit)  # not the error itself
+
+
+@pytest.mark.parametrize("old", ["attack", "demo", "explore", "train"])
+def test_an_old_command_names_the_new_one(old, jopeq_command):
+    result = jopeq_command(old, "--data", "digits")
+    assert result.exit_code == 2
+    assert f"jopeq {old} is now jopeq-lab {old}" in plain(result.output)

@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from jopeq.versions import __version__
 
 
-def make_app(about: str, commands: Iterable[Callable[..., None]]) -> typer.Typer:
+def make_app(
+    about: str, commands: Iterable[Callable[..., None]], group: type[TyperGroup] = TyperGroup
+) -> typer.Typer:
     """An app of these commands with ``--version``; ``about`` is the first line of its help."""
     app = typer.Typer(
+        cls=group,
         help=about,
         no_args_is_help=True,
         pretty_exceptions_show_locals=False,
