@@ -389,6 +389,23 @@ def test_a_ledger_that_covers_too_little_is_told_and_burns_nobody(flower, tmp_pa
     assert hospitals.shares() == {11: 6, 22: 6, 33: 3, 44: 6, 55: 6}
 
 
+def test_a_ledger_used_up_by_a_failed_attempt_burns_nobody(flower, tmp_path):
+    """Its key came with the share, but the next attempt of the round goes without its hospital."""
+    hospitals, told = Hospitals(flower, tmp_path), []
+    (tmp_path / "33.json").unlink()
+    Ledger.create(tmp_path / "33.json", spent(1) * 1.0001, 1e-5)
+
+    def is_lost(_, node):
+        told.append(node)
+        return node == 55 and told.count(55) == 2  # after its keys: the first attempt
+
+    hospitals.grid.is_lost = is_lost
+    strategy = hospitals.strategy()
+    strategy.start(hospitals.grid, num_rounds=1)
+    assert len(strategy.reports[0].entries) == 3
+    assert hospitals.shares() == {11: 2, 22: 2, 33: 1, 44: 2, 55: 0}
+
+
 def test_an_evaluation_that_uses_up_a_ledger_burns_nobody(flower, tmp_path):
     """Training asks for the keys of a hospital again before it counts on its next share."""
     scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})

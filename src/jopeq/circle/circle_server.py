@@ -70,6 +70,7 @@ class CircleServer:
         self._recovery: RecoverRound | None = None
         self._nonces: dict[int, bytes] = {}  # a reply that others have seen is of no use to them
         self._open: set[int] = set()  # clients that this round may still count on
+        self._done: set[int] = set()  # of these, clients that can make no further share
 
     @property
     def cohort(self) -> tuple[int, ...]:
@@ -105,14 +106,19 @@ class CircleServer:
         self._open = {n for n in listed if self._away.get(n, (0, 0))[1] < self._rounds}
         if len(self._open) < self.terms.threshold:
             self._open = listed  # nobody can be spared
-        self._round, self._content, self._tries = round_number, content, 0
+        self._round, self._content, self._tries, self._done = round_number, content, 0, set()
         self.total, self.attempt, self.refused, self.missing = None, None, {}, set()
         return self._next()
 
-    def step(self, replies: Replies) -> dict[int, bytes]:
-        """Read the replies to the last messages; the next messages, none when the sum is there."""
+    def step(self, replies: Replies, *, done: Collection[int] = ()) -> dict[int, bytes]:
+        """Read the replies to the last messages; the next messages, none when the sum is there.
+
+        Clients in ``done`` can make no further share. What they sent still counts, but another
+        attempt of the round goes without them, so that nobody else pays for one that must fail.
+        """
         if not self._asked:
             raise ProtocolError("no round is open: start one")
+        self._done |= {*done}
         if self._recovery is not None:
             return self._step_recovery(self._recovery, replies)
         asked, good = self._asked, set()
@@ -135,6 +141,7 @@ class CircleServer:
         return self._next()
 
     def _next(self) -> dict[int, bytes]:
+        self._open -= self._done
         if len(self._open) < self.terms.threshold:
             raise TooFewClientsError(
                 f"{len(self._open)} clients are left and {self.terms.threshold} are needed: no sum "

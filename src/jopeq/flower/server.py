@@ -291,7 +291,8 @@ class SumServer(Rounds):
             try:
                 messages = self.server.start(nodes, round_number=number, content=hashed)
                 while messages:
-                    messages = self.server.step(self._exchange(grid, messages, content))
+                    found = self._exchange(grid, messages, content)
+                    messages = self.server.step(found, done=self.refusing.keys())
                 break
             except TooFewClientsError as error:  # nothing was opened: wait for clients
                 self.warn("round %d: %s", number, error)
