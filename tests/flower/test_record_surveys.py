@@ -18,7 +18,7 @@ from jopeq.flower import server as module
 from jopeq.flower.guard import guard_app
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD
-from jopeq.statistics import Mean, Proportions, Survey, Variance
+from jopeq.statistics import Category, Mean, Proportions, Survey, Survival, Variance
 from tests.flower.test_records import EXAMPLE, NODES, SCHEME, Hospitals, digits, fail, net
 
 TERMS = {"epsilon": 1.0, "clients": 5, "threshold": 3, "records": 2000}
@@ -142,6 +142,24 @@ def test_agreed_surveys_need_no_bounds(wards):
         made.ask(run="again")
     assert codes_of(error) == {"settings"}
     assert set(made.hospitals.shares().values()) == {1}
+
+
+def test_survival_is_a_question_like_every_other(wards):
+    """Two groups of 750, B with three times the hazard: the log-rank test sees it at ε = 1."""
+    time = RNG.exponential(6.0, (5, 300)) / np.repeat((1.0, 3.0), 150)
+    arm = np.repeat(("A", "B"), 150)
+    tables = {
+        n: {"time": np.minimum(one, 10.0), "event": (one < 10.0).astype(float), "arm": arm}
+        for n, one in zip(NODES, time, strict=True)
+    }
+    asked = Survival("time", "event", range(11), by=Category("arm", ("A", "B")))
+    survey = Survey([asked], **TERMS)
+    node = {**POLICY, "jopeq-columns": "time, event, arm = text"}
+    answer = wards(node=node, table=lambda n: tables[n]).ask(survey)["time"][asked.name]
+    assert answer.log_rank.p < 1e-4
+    first, second = (curve.survival[curve.times == 5.0].item() for curve in answer.curves)
+    assert abs(first - math.exp(-5 / 6)) < 0.1  # some 0.02 of sampling and noise
+    assert abs(second - math.exp(-5 / 2)) < 0.1
 
 
 PLAIN = {"age": [50.0, 60.0, 70.0], "sex": ["F", "M", "M"]}
