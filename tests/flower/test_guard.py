@@ -4,8 +4,11 @@ import hashlib
 import os
 import subprocess
 import sys
+from importlib import import_module
 
+import numpy as np
 import pytest
+from flwr.app import Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch.nn.functional import cross_entropy
 
@@ -17,6 +20,16 @@ from tests.flower.identities import write_identity
 from tests.flower.test_records import EXAMPLE, NODES, TERMS, Hospitals, X, Y, fail, net
 
 LIMITS = {"jopeq-max-epsilon": 8.0, "jopeq-max-delta": 1e-5}
+
+
+@pytest.fixture(autouse=True)
+def _stays(monkeypatch):
+    """A guard that starts a node in these tests' own process would end them, and all would pass."""
+
+    def start(*_):
+        raise AssertionError("a node is started")
+
+    monkeypatch.setattr(guard.os, "execve", start)
 
 
 def test_the_guard_wraps_any_app(flower, tmp_path, monkeypatch):
@@ -176,15 +189,18 @@ def write_program(path, script):
 
 
 def test_other_kinds_of_apps_are_refused(supernode, tmp_path):
+    folder = tmp_path / "ledger.json.guard"
+    folder.mkdir(mode=0o755)
+    write_program(folder / "flwr-stranger", "exit 0")
     given = "--runtime-api-address 127.0.0.1:1 --token t --insecure"
     tried = [f"{name} {given}; echo $?" for name in OTHERS]
     status, statuses, told = supernode("\n".join([*tried, "exit 7"]))
     assert (status, statuses) == (7, ["1"] * len(OTHERS))
     for name in OTHERS:
         assert f"jopeq guard: {name} is refused" in told
-    folder = tmp_path / "ledger.json.guard"
     assert f"jopeq guard: every app of this node is started by {folder}" in told
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {one.name for one in folder.iterdir()} == {"flower-superexec", "flwr-clientapp", *OTHERS}
+    assert {one.stat().st_mode & 0o777 for one in (folder, *folder.iterdir())} == {0o700}
 
 
 def test_flowers_launcher_starts_no_app_without_the_guard(supernode, tmp_path):
@@ -224,18 +240,52 @@ def test_a_guard_whose_commands_do_not_run_starts_no_node(config, monkeypatch):
 def test_apps_end_with_their_node():
     """Also where the node is killed and Flower's own end hangs; the guard is the node itself."""
     app = (
-        "import os, threading, time\nfrom jopeq.flower import guard\nguard._GRACE = 0.1\n"
-        "threading.Thread(target=guard._end_with, args=(os.getppid(),), daemon=True).start()\n"
-        "print(os.getpid(), flush=True)\ntime.sleep(300)"
+        "import time\nimport flwr.supernode.cli as cli\nfrom jopeq.flower import guard\n"
+        "guard._GRACE = 0.1\n"
+        "cli.flwr_clientapp = lambda: (print('runs', flush=True), time.sleep(60), print('on'))\n"
+        "guard.run_guarded()"
     )
     node = subprocess.Popen(
         ["/bin/sh", "-c", '"$0" -c "$1"; true', sys.executable, app], stdout=subprocess.PIPE
     )
     with node.stdout as pipe:
-        int(pipe.readline())
+        assert pipe.readline() == b"runs\n"
         node.kill()
         node.wait()
         assert pipe.read() == b""  # which the app holds open until it ends
+
+
+def test_what_is_pinned_is_what_is_unpacked(flower, monkeypatch):
+    """Whatever hash the server claims; an app that no pin allows is not even unpacked."""
+    runner, done = import_module("flwr.supernode.runtime.run_clientapp"), []
+    reviewed = hashlib.sha256(b"reviewed").hexdigest()
+    config = {**LIMITS, "jopeq-app-sha256": reviewed}
+    context = flower.context(node_config=config)
+
+    def load(*which):
+        done.append(which)
+        return lambda msg, _: Message(RecordDict(), reply_to=msg)
+
+    def run(bundle):  # as Flower's own command does
+        runner.install_from_fab(bundle, skip_prompt=True)
+        app = runner.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+        message = flower.train_message({"w": np.zeros(3)}, kind="evaluate")
+        done.append(app("me/app", "1.0.0", reviewed)(message, context).has_error())
+
+    for bundle, wanted in (
+        (b"hostile", [True]),
+        (b"reviewed", [b"reviewed", ("me/app", "1.0.0", reviewed), False]),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(runner, "install_from_fab", lambda some, **_: done.append(some))
+            patch.setattr(runner, "get_load_client_app_fn", lambda **_: load)
+            command = lambda bundle=bundle: run(bundle)  # noqa: E731
+            patch.setattr("flwr.supernode.cli.flwr_clientapp", command)
+            patch.setattr(guard, "_end_with", lambda parent: None)
+            patch.setenv(guard._PATH, os.environ["PATH"])
+            run_guarded()
+        assert done == wanted
+        done.clear()
 
 
 def test_every_kind_of_app_that_flower_starts_has_a_shim():
