@@ -178,15 +178,15 @@ class Ledger:
                 delta=self._delta,
                 unit=self._unit,
                 adversary="sum",
+                covers=(f"{count_of(self.rounds, 'round')}, failed attempts included",),
                 assumptions=assumptions,
             )
         epsilon, theorem = spent.epsilon_at(self._delta)
-        if spent.counts:
-            assumptions = (*assumptions, f"{count_of(rounds, 'round')} composed by {theorem}")
         return Guarantee(
             epsilon=epsilon,
             delta=self._delta if spent.counts else 0.0,
             unit="client",
+            covers=(f"{count_of(rounds, 'round')}, by {theorem}",) if spent.counts else (),
             assumptions=assumptions,
             composition=spent,
         )

@@ -66,7 +66,7 @@ SUM = ("--scheme", "clients", "--epsilon", "4", "-p", "clients=4", "-p", "thresh
 def test_sums_are_audited_too(run):
     result = run(*SUM)
     assert result.exit_code == 0
-    for beginning in ("nominal", "proven", "estimated", "shown", "Mind: a client's updates"):
+    for beginning in ("nominal", "proven", "estimated", "shown", "Holds if only sums"):
         assert line_of(result.stdout, beginning)
     found = json.loads(run(*SUM, "--json").stdout)
     assert found["empirical"]["lower"] < found["estimated"] <= found["proven"] <= 4.0
@@ -93,7 +93,7 @@ def test_records_have_usual_parameters(run):
 def test_records_are_attacked_in_real_sums(run):
     result = run(*RECORDS)
     assert result.exit_code == 0, result.output
-    for beginning in ("nominal", "proven", "estimated", "shown", "one person"):
+    for beginning in ("nominal", "proven", "estimated", "shown", "Holds if each person"):
         assert line_of(result.stdout, beginning)
     found = json.loads(run(*RECORDS, "--json").stdout)
     assert found["empirical"]["lower"] < found["estimated"] <= found["proven"] <= 4.0

@@ -29,29 +29,30 @@ def test_a_started_sample_counts_whole(entries, size, delta):
 def test_a_client_composes_its_updates_and_names_the_theorem():
     client = PLAIN.for_client(100, rounds=20)
     assert (client.epsilon, client.unit) == (4.0 * 100 * 20, "client")
-    assert client.assumptions == ("100 samples composed", "20 rounds composed")
+    assert client.covers == ("100 samples", "20 rounds")
     assert PLAIN.for_update(100).for_client(100, 20) == client
     assert PLAIN.for_client(100, 0).epsilon == 0.0
     one = Guarantee(epsilon=0.02, nominal=0.02, is_exact=True)
     update = one.for_update(745750, delta=1e-5)
-    assert update.assumptions == (f"745750 samples composed by {OPTIMAL}",)
+    assert update.covers == (f"745750 samples, by {OPTIMAL}",)
     assert update.epsilon == optimal_epsilon(0.02, 745750, 1e-5) == update.nominal
     assert (update.delta, update.unit, update.is_exact) == (1e-5, "update", False)
     client = one.for_client(7850, 5, delta=1e-5)
-    assert client.assumptions == (f"7850 samples in each of 5 rounds composed by {OPTIMAL}",)
+    assert client.covers == (f"7850 samples in each of 5 rounds, by {OPTIMAL}",)
     assert client.epsilon == optimal_epsilon(0.02, 5 * 7850, 1e-5)
 
 
 @pytest.mark.parametrize(
     ("guarantee", "said"),
     [
-        (PLAIN, "ε = 4 per sample of 1 entry against the server"),
-        (Guarantee(epsilon=math.inf, nominal=4.0, assumptions=("all is sent",)), "No privacy per"),
-        (Guarantee(epsilon=math.inf, nominal=4.0, assumptions=("all is sent",)), "4); all is sent"),
+        (PLAIN, "Protects  one sample of 1 entry: ε = 4\nAgainst   the server, who"),
+        (Guarantee(epsilon=math.inf, nominal=4.0, assumptions=("all is sent",)), "no privacy for"),
+        (Guarantee(epsilon=math.inf, nominal=4.0, assumptions=("all is sent",)), "Because   all"),
+        (Guarantee(epsilon=1.0, assumptions=("a", "b")), "\nHolds if  a\n          b"),
         (Guarantee(epsilon=3.00001, delta=1.2341e-5), "ε ≤ 3.001, δ ≤ 1.24e-05"),  # rounded up
         (Guarantee(epsilon=5e-324, is_exact=True), "ε = 4.941e-324"),
-        (PLAIN.for_update(7850), "ε = 31,400 per update"),
-        (Guarantee(epsilon=1.0, delta=0.01).for_update(100), "No privacy"),
+        (PLAIN.for_update(7850), "one update: ε = 31,400"),
+        (Guarantee(epsilon=1.0, delta=0.01).for_update(100), "no privacy"),
     ],
 )
 def test_the_sentence_says_what_holds(guarantee, said):

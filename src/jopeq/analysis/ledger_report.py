@@ -148,8 +148,7 @@ def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
         ]
     else:
         sections.append(_Section("What was asked", "Nothing yet: this ledger is unused."))
-    plain = (text.removeprefix("if ") for text in spent.assumptions)
-    assumed = tuple(f"{text[:1].upper()}{text[1:]}." for text in plain)
+    assumed = tuple(f"{text[:1].upper()}{text[1:]}." for text in spent.assumptions)
     sections += [
         _Section(
             "What the promise rests on",

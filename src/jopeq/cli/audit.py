@@ -84,7 +84,7 @@ def _print(report: Audit | RecordAudit) -> None:
     console.print(table)
     console.print(report.explanation)
     for assumption in guarantee.assumptions:
-        console.print(f"Mind: {assumption}.")
+        console.print(f"Holds if {assumption}.")
     if not report.is_consistent:
         console.print("[bold red]The attack did better than the proof allows: do not use this.")
 

@@ -105,7 +105,7 @@ def describe_model(state: Mapping[str, Any], epsilon: float, rate: float) -> str
         f'scheme = jopeq.scheme("response", epsilon={epsilon:g}, rate={rate:g}, clip="layers")',
         *(f"  {n:{width}}  {shapes[n]!s:18} {_how(n, value)}" for n, value in state.items()),
         f"sent: {sent:,} entries in about {size:,} bytes, not {4 * sent:,}",
-        f"one update: {chosen.cost(sizes)}",
+        str(chosen.cost(sizes)),
         *(f"- {text}" for text in _advice(sizes)),
     )
     return "\n".join(lines)

@@ -19,13 +19,13 @@ _UNBIASED = 1e-6
 
 
 def scaling_assumptions(scheme: Scheme) -> tuple[str, ...]:
-    """The parts of an update that its scale gives away."""
+    """What must not be private because the scale of an update gives it away."""
     if scheme.clip is not None:
         return ()
     whose = "every tensor's" if scheme.per == "tensor" else "the update's"
-    norm = "norm travels in the clear and is not covered"
-    both = "norm and mean travel in the clear and are not covered"
-    return (f"{whose} {both if scheme.center else norm}",)
+    if scheme.center:
+        return (f"{whose} norm and mean may be known: they travel in the clear",)
+    return (f"{whose} norm may be known: it travels in the clear",)
 
 
 def simulate_bias(codec: Codec[Any]) -> float:

@@ -86,7 +86,7 @@ def fit(
         for one, before in zip(sums, told["sums"], strict=True):
             one.load_state_dict(before)
         log(INFO, "fit: going on after %d of %d sums", state.step, messages)
-    log(INFO, "fit: %s: %s; %s", model.name, model.sum_of(0).guarantee, model.plan().verdict)
+    log(INFO, "fit: %s: %s\n%s", model.name, model.plan().verdict, model.sum_of(0).guarantee)
     sums[0].announce()
     for one in sums:
         one.beside, one.keep = [other for other in sums if other is not one], keep

@@ -141,7 +141,8 @@ class RecordStrategy(Strategy):
         """Log scheme, guarantee and what to expect."""
         scheme, plan = self.scheme, self.scheme.plan(self.dimension)
         log(INFO, "\t├──> JoPEQ: %s", scheme.spec)
-        log(INFO, "\t│\t├── %s", scheme.guarantee)
+        for line in str(scheme.guarantee).splitlines():
+            log(INFO, "\t│\t%s", line)
         self._sums.announce()
         verdict = judge_records(plan, scheme.rounds)
         level = WARNING if verdict.is_hopeless else INFO

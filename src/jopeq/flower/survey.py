@@ -78,7 +78,7 @@ def ask(
     if not isinstance(survey, Survey):
         raise ValueError(f"survey must be a jopeq.statistics.Survey, got {survey!r:.80}")
     server = SumServer(query_task(survey, run), "ask", **options)
-    log(INFO, "ask: %s: %s", survey.name, survey.sum.guarantee)
+    log(INFO, "ask: %s\n%s", survey.name, survey.sum.guarantee)
     server.announce()
     decoded = server.sum(grid, RecordDict(), number=1, timeout=timeout)
     return survey.answers(decoded, clients=len(server.server.cohort))

@@ -59,7 +59,8 @@ class Wrapper(Strategy):
         """Log the scheme and its guarantee, then the summary of ``inner``."""
         log(INFO, "\t├──> JoPEQ settings:")
         log(INFO, "\t│\t├── Scheme: %s", self.scheme.spec)
-        log(INFO, "\t│\t└── %s", self.scheme.guarantee)
+        for line in str(self.scheme.guarantee).splitlines():
+            log(INFO, "\t│\t%s", line)
         self.inner.summary()
 
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:

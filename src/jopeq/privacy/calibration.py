@@ -16,7 +16,7 @@ _MAX_EXPONENT = 300.0  # beyond it the noise is smaller than any float tells apa
 
 # the rest of δ covers the draws beyond the sampler's end, and rounding errors of the calibration
 KEPT_DELTA = 1.0 - 1e-6
-SAMPLER_END = "up to the end of the noise sampler's range, met with probability below 2⁻⁷⁰"
+SAMPLER_END = "the noise stays within its sampler's range (probability of leaving it: below 2⁻⁷⁰)"
 TOO_NARROW = "the noise is too narrow for its sampler to reach across the ball"
 _STATED = 1e-5  # of ε, which is stated to five digits: smaller excesses are left out
 # relative rounding of noisy values: noise 2⁻⁵¹, its sums with x and dither, their scaling to cells

@@ -1,4 +1,4 @@
-"""A privacy statement that says of what, against whom, and on which assumptions."""
+"""A privacy statement: whom it protects, against whom, what it covers and what it rests on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from jopeq.privacy.accounting import Composition, Mechanism
 
 ADVERSARIES = {
     "server": "the server, who knows payload, dither, scale and scheme",
-    "decoded": "an observer of the decoded update alone",
+    "decoded": "an observer of only the decoded update",
     "network": "an eavesdropper who sees the payload but lacks the key",
-    "sum": "a server that learns the sum of a cohort's integers and nothing else of them",
+    "sum": "a server that learns only the sum of a cohort's integers",
     "model": "an observer of the trained models, who does not learn who took part",
 }
 STRENGTHS = {1.0: "strong", 2.0: "good", 4.0: "moderate", 10.0: "weak"}
 """Words for ε of a person, up to each bound (docs/choose-epsilon.md); above: "none"."""
-UNITS = ("sample", "update", "client", "record")
+UNITS = {
+    "sample": "one sample",
+    "update": "one update",
+    "client": "all updates of one client",
+    "record": "one record",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +33,19 @@ class Guarantee:
     ``epsilon`` is what is proven, inf when nothing is; ``nominal`` what was asked for (None when
     privacy was not asked for). ``is_exact`` tells whether some pair of inputs really attains ε, or
     whether it is an upper bound. ``composition`` remembers the single mechanisms behind a composed
-    guarantee, so that composing further starts from them.
+    guarantee, so that composing further starts from them. ``covers`` says what was composed,
+    ``assumptions`` what has to hold; without privacy they say why there is none.
 
     >>> g = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
     >>> g.for_update(7850).epsilon
     31400.0
     >>> print(g)
-    ε = 4 per sample of 1 entry against the server, who knows payload, dither, scale and scheme.
+    Protects  one sample of 1 entry: ε = 4
+    Against   the server, who knows payload, dither, scale and scheme
     >>> print(g.for_update(7850, delta=1e-5))
-    ε ≤ 30,650, δ ≤ 1e-05 per update against the server, who knows payload, dither, scale and \
-scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz, Oh, Viswanath \
-2015).
+    Protects  one update: ε ≤ 30,650, δ ≤ 1e-05
+    Against   the server, who knows payload, dither, scale and scheme
+    Covers    7850 samples, by optimal composition of pure mechanisms (Kairouz, Oh, Viswanath 2015)
     """
 
     epsilon: float
@@ -48,6 +55,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
     adversary: str = "server"
     is_exact: bool = False
     sample_size: int = 1
+    covers: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     composition: Composition | None = field(default=None, repr=False, compare=False)
 
@@ -82,7 +90,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         is, the δ of the result is smaller than the one asked for.
         """
         samples = self._samples(dimension)
-        return self._compose(samples, "update", f"{count_of(samples, 'sample')} composed", delta)
+        return self._compose(samples, "update", count_of(samples, "sample"), delta)
 
     def for_client(self, dimension: int, rounds: int, delta: float = 0.0) -> Guarantee:
         """All updates a client sends in ``rounds`` rounds; ``delta`` as in ``for_update``.
@@ -93,12 +101,12 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
         """
         rounds = check_count("rounds", rounds)
         if self.unit == "update":
-            return self._compose(rounds, "client", f"{count_of(rounds, 'round')} composed", delta)
+            return self._compose(rounds, "client", count_of(rounds, "round"), delta)
         if delta == 0.0:
             update = self.for_update(dimension)
-            return update._compose(rounds, "client", f"{count_of(rounds, 'round')} composed", delta)
+            return update._compose(rounds, "client", count_of(rounds, "round"), delta)
         samples = self._samples(dimension)
-        note = f"{count_of(samples, 'sample')} in each of {count_of(rounds, 'round')} composed"
+        note = f"{count_of(samples, 'sample')} in each of {count_of(rounds, 'round')}"
         return self._compose(samples * rounds, "client", note, delta)
 
     def _samples(self, dimension: int) -> int:
@@ -117,7 +125,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             unit=unit,
             # an assumption (such as a known norm) may keep samples from being worst together
             is_exact=self.is_exact and (times <= 1 or (self.delta == 0.0 and not self.assumptions)),
-            assumptions=(*self.assumptions, note),
+            covers=(*self.covers, note),
             composition=mechanisms,
         )
         if delta == 0.0:
@@ -129,7 +137,7 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             nominal=self._compose_nominal(times, delta, epsilon),
             delta=delta if mechanisms.basic() != (epsilon, 0.0) else 0.0,
             is_exact=False,
-            assumptions=(*self.assumptions, f"{note} by {theorem}"),
+            covers=(*self.covers, f"{note}, by {theorem}"),
         )
 
     def _compose_nominal(self, times: int, delta: float, epsilon: float) -> float | None:
@@ -140,19 +148,35 @@ scheme; 7850 samples composed by optimal composition of pure mechanisms (Kairouz
             return epsilon
         return Composition.of(Mechanism(self.nominal, self.delta), times).epsilon_at(delta)[0]
 
-    def __str__(self) -> str:
-        entries = f"{self.sample_size} entr{'y' if self.sample_size == 1 else 'ies'}"
-        unit = f"sample of {entries}" if self.unit == "sample" else self.unit
-        who = ADVERSARIES[self.adversary]
-        if math.isinf(self.epsilon) or self.delta >= 1.0:
-            head = f"No privacy per {unit} against {who}"
-        else:
+    @property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Label and text of each line that ``print`` shows."""
+        whom = UNITS[self.unit]
+        if self.unit == "sample":
+            whom += f" of {self.sample_size} entr{'y' if self.sample_size == 1 else 'ies'}"
+        is_private = not (math.isinf(self.epsilon) or self.delta >= 1.0)
+        if is_private:
             sign = "=" if self.is_exact else "≤"
             delta = f", δ {sign} {digits_up(self.delta, 3)}" if self.delta else ""
-            head = f"ε {sign} {digits_up(self.epsilon)}{delta} per {unit} against {who}"
+            whom += f": ε {sign} {digits_up(self.epsilon)}{delta}"
+        else:
+            whom = f"nothing: no privacy for {whom}"
         if self.nominal is not None and not math.isclose(self.nominal, self.epsilon, rel_tol=1e-6):
-            head += f" (asked for: {self.nominal:.4g})"
-        return "; ".join((head, *self.assumptions)) + "."
+            whom += f" (asked for: ε = {self.nominal:.4g})"
+        return (
+            ("Protects", whom),
+            ("Against", ADVERSARIES[self.adversary]),
+            *(("Covers", text) for text in self.covers),
+            *(("Holds if" if is_private else "Because", text) for text in self.assumptions),
+        )
+
+    def __str__(self) -> str:
+        rows, above = self.rows, ("", *(label for label, _ in self.rows))
+        lines = (
+            f"{'' if label == last else label:<8}  {text}"
+            for (label, text), last in zip(rows, above, strict=False)
+        )
+        return "\n".join(lines)
 
 
 def strength_of(epsilon: float) -> str:

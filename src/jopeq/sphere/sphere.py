@@ -50,7 +50,8 @@ class Sphere:
     >>> scheme.bits_for(7850), round(scheme.expected_error(7850) / 10_000, 3)
     (11, 0.111)
     >>> print(scheme.guarantee)
-    ε ≤ 8 per update against the server, who knows payload, dither, scale and scheme.
+    Protects  one update: ε ≤ 8
+    Against   the server, who knows payload, dither, scale and scheme
 
     Parameters
     ----------

@@ -119,22 +119,20 @@ class ClientSum:
     @cached_property
     def guarantee(self) -> Guarantee:
         """The guarantee for updates of any dimension; ``plan`` has the exact ε of each."""
-        opened = (
-            f"if no sum of fewer than {self.threshold} clients is opened, at most "
-            f"{self.colluding} of whom, other participants included, collude, and nothing but sums "
-            "is"
-        )
-        rounds = count_of(self.rounds, "round")
-        spent = f"a client's updates in at most {rounds} compared with no contribution"
+        spent = f"at most {count_of(self.rounds, 'round')}"
         if self.dropouts == "repeat":
-            spent += ", every attempt counted"
+            spent += ", failed attempts included"
         return Guarantee(
             epsilon=self.epsilon,
             nominal=self.epsilon,
             delta=self.delta,
             unit="client",
             adversary="sum",
-            assumptions=(spent, opened),
+            covers=(f"{spent}, compared with contributing nothing",),
+            assumptions=(
+                f"only sums of at least {self.threshold} clients are opened",
+                f"a cohort has at most {count_of(self.colluding, 'colluding client')}",
+            ),
         )
 
     @cached_property

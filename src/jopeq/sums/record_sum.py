@@ -252,36 +252,18 @@ class RecordSum:
     @cached_property
     def guarantee(self) -> Guarantee:
         """The guarantee for rows of any dimension; ``plan`` has the exact ε of each."""
-        where = (
-            "one hospital"
-            if self.hospitals_per_person == 1
-            else f"up to {self.hospitals_per_person} hospitals"
-        )
-        compared = (
-            "all hospitals' records compared with the same without one person, whose record is in "
-            f"{where}"
-        )
         sampled = (
-            "every record in every sample"
+            "every record in every round"
             if self.sampling == 1.0
-            else f"each record drawn with chance {self.sampling:g}, in secret"
+            else f"each record drawn secretly with probability {self.sampling:g} per round"
         )
-        opened = (
-            f"of at least {self.threshold} hospitals, missing or not"
-            if self.dropouts == "recover"
-            else f"of a named cohort of at least {self.threshold} hospitals that all answered"
-        )
-        beside = f" and {count_of(self.evaluations, 'evaluation')}" if self.evaluations else ""
-        spent = (
-            f"at most {count_of(self.rounds, 'round')}{beside}, every attempt counted, {sampled}"
-        )
-        trusted = (
-            f"if nothing but sums {opened} is opened, at most {self.colluding} of whom, other "
-            "hospitals included, collude"
-        )
-        alone = (
-            "if a record moves no other record's clipped row by more than "
-            f"{self.batch_dependence:.2g} of clip"
+        answered = "" if self.dropouts == "recover" else " that all answered"
+        evaluations = f" and {count_of(self.evaluations, 'evaluation')}" * bool(self.evaluations)
+        spent = f"at most {count_of(self.rounds, 'round')}{evaluations}, failed attempts included"
+        where = (
+            "in one hospital"
+            if self.hospitals_per_person == 1
+            else f"in each of at most {self.hospitals_per_person} hospitals"
         )
         return Guarantee(
             epsilon=self.epsilon,
@@ -289,7 +271,15 @@ class RecordSum:
             delta=self.delta,
             unit="record",
             adversary="sum",
-            assumptions=(compared, spent, trusted, alone),
+            covers=(f"{spent}, compared with the record's absence", sampled),
+            assumptions=(
+                f"each person has one record {where}",
+                f"no hospital has more than {self.most_records or self.records:,} records",
+                f"only sums of at least {self.threshold} named hospitals{answered} are opened",
+                f"a cohort has at most {count_of(self.colluding, 'colluding hospital')}",
+                "no record moves another record's clipped row by more than "
+                f"{self.batch_dependence:.2g} of clip",
+            ),
         )
 
     @cached_property

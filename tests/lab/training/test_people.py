@@ -129,7 +129,7 @@ def test_a_tiny_population_learns_by_secure_sums(quadrants):
     result = train(config(scheme=scheme, participations=2), dataset=quadrants)
     assert result.test_accuracy > BETTER_THAN_CHANCE
     assert (result.epsilon, result.summary["reports"]) == (8.0, 800)
-    assert "in at most 2 rounds" in result.summary["guarantee"]
+    assert "at most 2 rounds" in result.summary["guarantee"]
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])
