@@ -277,8 +277,7 @@ class RecordSum:
                 f"no hospital has more than {self.most_records or self.records:,} records",
                 f"only sums of at least {self.threshold} named hospitals{answered} are opened",
                 f"a cohort has at most {count_of(self.colluding, 'colluding hospital')}",
-                "no record moves another record's clipped row by more than "
-                f"{self.batch_dependence:.2g} of clip",
+                f"no record moves another's row by more than {self.batch_dependence:.2g} of clip",
             ),
         )
 
