@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
             add("--data-dir", type=Path, help="where the data files are")
             add("--device", help="cpu or cuda; trainings on a GPU multiply in TF32")
         if name in ("table1", "fig2", "fig3"):
-            text = "another row: an importable scheme, or what makes one of epsilon and rate"
+            text = "another row: an importable scheme, or a class or function that makes one"
             add("--add", action="append", default=[], metavar="MODULE:NAME", help=text)
         if name in TRAININGS:
             add("--seeds", type=_positive, help="seeds of each run")
@@ -106,6 +106,7 @@ def _train(given: argparse.Namespace) -> None:
             processes=given.processes,
             progress=show,
             also=[given.results / "table1.jsonl"] if given.name == "fig3" else [],
+            modules=[place.partition(":")[0] for place in mnist.ADDED],
         )
     print(f"{len(done)} of {len(jobs)} runs are there")
     if given.name == "table2":

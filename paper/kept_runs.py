@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -66,10 +67,12 @@ def run_jobs(
     processes: int | None = None,
     progress: Progress = lambda *news: None,
     also: Iterable[Path] = (),
+    modules: Iterable[str] = (),
 ) -> list[Run]:
     """Run the jobs that ``path`` (JSON Lines) does not hold yet; add each run when it is done.
 
     Runs in the files ``also`` count as done. Where ``runner`` gives None, the job stays undone.
+    Every process imports ``modules`` first, which register what the schemes name.
     """
     wanted = list(jobs)
     done = {run_key(run): run for file in (*also, path) for run in read_records(file, Run)}
@@ -78,7 +81,7 @@ def run_jobs(
     path.parent.mkdir(parents=True, exist_ok=True)
     finished = len(wanted) - len(missing)
     with path.open("a", encoding="utf-8") as file:
-        for run in _computed(missing, processes, runner):
+        for run in _computed(missing, processes, runner, modules):
             done[run_key(run)] = run
             add_record(file, run)
             finished += 1
@@ -87,16 +90,25 @@ def run_jobs(
 
 
 def _computed(
-    jobs: list[Job], processes: int | None, runner: Callable[[Job], Run | None]
+    jobs: list[Job],
+    processes: int | None,
+    runner: Callable[[Job], Run | None],
+    modules: Iterable[str],
 ) -> Iterator[Run]:
     count = max(1, min(len(jobs), processes or os.cpu_count() or 1))
     if count == 1:
         yield from filter(None, map(runner, jobs))
         return
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+    spawn, names = get_context("spawn"), tuple(modules)
+    with ProcessPoolExecutor(count, spawn, _import, (names,)) as pool:
         for future in as_completed([pool.submit(runner, job) for job in jobs]):
             if (run := future.result()) is not None:
                 yield run
+
+
+def _import(names: tuple[str, ...]) -> None:
+    for name in names:
+        import_module(name)
 
 
 def add_record(file: TextIO, record: Any) -> None:

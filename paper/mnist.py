@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -41,11 +42,22 @@ ADDED: dict[str, Callable[..., Scheme]] = {}  # rows of other packages, by label
 
 
 def add(place: str) -> None:
-    """Add rows ``module:name``: a scheme, or what makes one of ``epsilon`` and ``rate``."""
+    """Add rows ``module:name``: a scheme, or what makes one.
+
+    A class or function gets those of ``epsilon`` and ``rate`` that it takes.
+    """
     module, _, name = place.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-        make = (lambda **_: found) if isinstance(found, Scheme) else found
+        taken = () if isinstance(found, Scheme) else inspect.signature(found).parameters
+
+        def make(**given: float) -> Scheme:
+            few = {each: value for each, value in given.items() if each in taken}
+            made = found if isinstance(found, Scheme) else found(**few)
+            if not isinstance(made, Scheme):
+                raise TypeError(f"{name} makes {made!r:.60}, which is no Scheme")
+            return made
+
         make(epsilon=EPSILON, rate=RATE)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"--add {place}: {error}: give an importable module:name") from error

@@ -1,10 +1,18 @@
-"""What is registered from outside the package works wherever the library's own does."""
+"""The examples of docs/build-on-it.md, and what else is registered from outside the package.
+
+They work wherever the library's own schemes, lattices and laws do.
+"""
 
 import dataclasses
+import importlib
 import json
 import math
+import os
+import re
+import subprocess
+import sys
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -15,46 +23,11 @@ from jopeq import registry
 from jopeq.entries import additive
 from jopeq.lattice import Lattice, lattices
 from jopeq.noise import Laplace
-from jopeq.schemes import Codec, Letters, Packing, Scheme
+from jopeq.schemes import Scheme
 
-
-@dataclass(frozen=True, kw_only=True)
-class Sign(Scheme):
-    """One bit an entry: its sign after a private step, flipped with probability 1/(e^ε + 1)."""
-
-    name: ClassVar[str] = "sign"
-
-    epsilon: float
-
-    guarantee = property(lambda self: jopeq.Guarantee(epsilon=self.epsilon, nominal=self.epsilon))
-    distortion = property(lambda self: self.codec.size**2)
-    bits_per_entry = 1.0
-
-    @cached_property
-    def codec(self):
-        return SignCodec(self)
-
-
-class SignCodec(Codec[Sign]):
-    """P(1 | x) = ½ + x/(2s), s = (e^ε + 1)/(e^ε − 1), decoded ±s: unbiased on [−1, 1]."""
-
-    has_dither: ClassVar[bool] = False
-    coder = Packing(2)
-
-    @property
-    def size(self):
-        return 1.0 / math.tanh(0.5 * self.scheme.epsilon)
-
-    def to_letters(self, samples, first, shared, private):
-        x = np.clip(samples[:, 0], -1.0, 1.0)
-        words = private.words32(lane=0, start=first, count=len(x))
-        chance = 0.5 + x / (2.0 * self.size)
-        return Letters(words + 0.5 < chance * 2.0**32, int(np.count_nonzero(x != samples[:, 0])))
-
-    def to_samples(self, letters, first, shared):
-        return ((2.0 * letters - 1.0) * self.size)[:, None]
-
-
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples" / "build-on-it"
+NAMES = tuple(sorted(path.stem for path in EXAMPLES.glob("*.py")))
 CUBIC = Lattice(generator=((-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0)))
 
 
@@ -64,54 +37,131 @@ def forgotten(monkeypatch):
     monkeypatch.setattr(registry, "SCHEMES", dict(registry.SCHEMES))
     monkeypatch.setattr(lattices, "_KNOWN", dict(lattices._KNOWN))
     monkeypatch.setattr(additive, "_NAMED", dict(additive._NAMED))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    yield
+    for name in NAMES:
+        sys.modules.pop(name, None)
 
 
-def test_a_scheme_goes_through_files_means_audits_and_ledgers(tmp_path):
-    with pytest.raises(ValueError, match="scheme must be one of"):
-        jopeq.scheme_from_spec('["sign",{"epsilon":2.0}]')
-    assert jopeq.register(Sign) is Sign
-    scheme = jopeq.scheme("sign", epsilon=2, clip=0.5)
+def example(name, clip=None):
+    """A scheme of each example."""
+    module = importlib.import_module(name)
+    return {
+        "sign": lambda: jopeq.scheme("sign", epsilon=8.0, clip=clip),
+        "qsgd": lambda: jopeq.scheme("qsgd", levels=3, clip=clip),
+        "bcc": lambda: dataclasses.replace(module.row(epsilon=8.0, rate=2.0), clip=clip),
+    }[name]()
+
+
+def test_the_page_shows_the_examples_as_they_are():
+    page = (ROOT / "docs" / "build-on-it.md").read_text("utf-8")
+    shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert sorted(shown) == sorted((EXAMPLES / f"{name}.py").read_text("utf-8") for name in NAMES)
+    scheme = (EXAMPLES / "sign.py").read_text("utf-8").partition("\n@")[2]
+    assert len([line for line in scheme.splitlines() if line]) <= 30
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_are_unbiased_and_their_specs_name_them(name, tmp_path):
+    scheme = example(name, clip=1.0)
     assert jopeq.scheme_from_spec(scheme.spec) == scheme
-    update = np.full(40_000, 0.2, np.float32)
+    update = np.tile(np.float32([0.3, -0.7, 0.05]), 40_000)
     file = tmp_path / "update"
     file.write_bytes(scheme.encode(update))
-    assert 8 * file.stat().st_size < len(update) + 800
-    opened = scheme.open(file.read_bytes())
-    assert opened.header.scheme == scheme.spec
-    found = scheme.decode(file.read_bytes())
-    sigma = 0.5 * scheme.codec.size / math.sqrt(len(update))
-    assert abs(found.mean() - 0.2) < 5 * sigma
-    assert set(np.abs(found).tolist()) == {float(np.float32(0.5 * scheme.codec.size))}
-    mean = jopeq.aggregate([scheme.encode(update) for _ in range(4)], scheme=scheme, like=update)
-    assert abs(mean.mean() - 0.2) < 5 * sigma / 2
+    assert 8 * file.stat().st_size < (scheme.bits_per_entry + 0.05) * len(update)
+    errors = (scheme.decode(file.read_bytes()) - update).reshape(-1, 3)
+    assert np.all(np.abs(errors.mean(axis=0)) < 5 * errors.std(axis=0) / math.sqrt(len(errors)))
+    payloads = [scheme.encode(update) for _ in range(4)]
+    mean = jopeq.aggregate(payloads, scheme=scheme, like=update)
+    assert np.square(mean - update).mean() < 0.3 * np.square(errors).mean()
+
+
+def test_qsgd_errs_as_its_plan_says():
+    """At its own spread and at that of the paper, where no entry is clipped."""
+    normal = np.random.default_rng(0).standard_normal(60_000, dtype=np.float32)
+    importlib.import_module("qsgd")
+    for spread, levels in ((3.0, 2), (math.sqrt(len(normal)), 500)):
+        scheme = jopeq.scheme("qsgd", levels=levels, spread=spread)
+        payload, counts = scheme.encode(normal, counts=True)
+        planned = scheme.codec.distortion_for(1.0 / spread) * spread**2
+        assert np.var(scheme.decode(payload) - normal) == pytest.approx(planned, rel=0.05)
+        assert (counts.clipped > 0) == (spread == 3.0)
+
+
+@pytest.mark.parametrize("name", ["sign", "qsgd"])
+def test_examples_refuse_what_they_cannot_do(name):
+    importlib.import_module(name)
+    parameter, values = {
+        "sign": ("epsilon", (0.0, 21.0, math.nan)),
+        "qsgd": ("levels", (0, 2**15)),
+    }[name]
+    for value in values:
+        with pytest.raises(ValueError, match=parameter):
+            jopeq.scheme(name, **{parameter: value})
+
+
+def test_signs_are_as_private_as_they_say(tmp_path):
+    with pytest.raises(ValueError, match="scheme must be one of"):
+        jopeq.scheme_from_spec('["sign",{"epsilon":2.0}]')
+    sign = importlib.import_module("sign").Sign
+    scheme = sign(epsilon=2.0, clip=0.5)
+    for epsilon in (1e-6, 0.3, 2.0, 20.0):  # at the ends of the ball, in integers
+        ends, least = np.array([[-1.0], [1.0]]), sign(epsilon=epsilon).codec.least
+        most = 2**32 - least
+        words = {least - 1: [1, 1], least: [0, 1], most - 1: [0, 1], most: [0, 0]}
+        for word, letters in words.items():
+            found = sign(epsilon=epsilon).codec.to_letters(ends, 0, None, Always(word)).values
+            assert found.tolist() == letters
+        proven = math.log((2**32 - least) / least)
+        assert sign(epsilon=epsilon).guarantee.epsilon == pytest.approx(proven, rel=1e-9)
+        assert proven <= epsilon * (1 + 1e-12)
     report = jopeq.audit(scheme, draws=20_000)
-    assert report.exact is None
-    assert 1.5 < report.empirical.lower <= report.proven == 2.0
+    assert 1.5 < report.empirical.lower <= report.proven <= 2.0
     assert report.is_consistent
+
+    @dataclass(frozen=True, kw_only=True)
+    class Lying(sign):
+        name: ClassVar[str] = "lying"
+        guarantee = property(lambda self: jopeq.Guarantee(epsilon=0.5, nominal=0.5))
+
     assert not jopeq.audit(Lying(epsilon=2.0), draws=20_000).is_consistent
+    assert "norm travels in the clear" in str(sign(epsilon=2.0).guarantee)
+    assert "norm" not in str(scheme.guarantee)
+
+
+class Always:
+    """A private stream of one word."""
+
+    def __init__(self, word):
+        self.word = word
+
+    def words32(self, *, lane, start, count):
+        return np.full(count, self.word, dtype=np.uint32)
+
+
+def test_a_ledger_counts_examples_and_refuses_what_has_no_epsilon(tmp_path):
+    update = np.full(40_000, 0.2, np.float32)
     ledger = jopeq.Ledger.create(tmp_path / "ledger.json", budget=1e6)
-    ledger.encode(scheme, update)
+    ledger.encode(example("sign", clip=0.5), update)
     ledger.save(tmp_path / "ledger.json")
-    assert jopeq.Ledger.load(tmp_path / "ledger.json").spent.epsilon == pytest.approx(80_000.0)
+    spent = jopeq.Ledger.load(tmp_path / "ledger.json").spent.epsilon
+    assert spent == pytest.approx(320_000, rel=1e-6)
+    other = jopeq.Ledger.create(tmp_path / "other.json", budget=1e6)
+    other.encode(example("bcc", clip=0.5), update)
+    assert other.spent.epsilon == pytest.approx(13_334 * example("bcc").guarantee.epsilon)
+    third = jopeq.Ledger.create(tmp_path / "third.json", budget=1e6)
+    with pytest.raises(jopeq.BudgetExceededError):
+        third.encode(example("qsgd", clip=0.5), update)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lying(Sign):
-    """It claims an ε of 0.5 and draws with that of 2."""
-
-    name: ClassVar[str] = "lying"
-
-    guarantee = property(lambda self: jopeq.Guarantee(epsilon=0.5, nominal=0.5))
-
-
-def test_a_scheme_travels_through_flower():
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_travel_through_flower(name):
     flower = pytest.importorskip("jopeq.flower")
     from flwr.serverapp.strategy import FedAvg
 
     from tests.flower.conftest import Federation, records, trainer
 
-    jopeq.register(Sign)
-    scheme = jopeq.scheme("sign", epsilon=8.0, clip=0.5)
+    scheme = example(name, clip=0.5)
     nodes = range(1, 4)
     app = trainer(lambda _, value: value + np.float32(0.25), [flower.PayloadMod(scheme)])
     strategy = flower.PayloadStrategy(FedAvg(), scheme=scheme)
@@ -120,16 +170,109 @@ def test_a_scheme_travels_through_flower():
     assert abs(model["w"].numpy().mean() - 0.25) < 0.01
 
 
-def test_an_attack_reads_a_scheme():
+@pytest.mark.parametrize("name", NAMES)
+def test_attacks_read_examples(name):
     torch = pytest.importorskip("torch")
     from jopeq_lab.attacks.likelihood import likelihood
 
-    jopeq.register(Sign)
-    scheme = jopeq.scheme("sign", epsilon=8.0, clip=1.0)
+    scheme = example(name, clip=1.0)
     truth = torch.full((1, 500), 0.5)
     said = likelihood([scheme], [scheme.encode(truth[0].numpy())])
     assert said.kind == "squares"
     assert said(truth) < said(-truth)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sign", "--scheme sign:Sign --epsilon 8"),
+        ("qsgd", "--scheme qsgd:QSGD -s levels=3"),
+        ("bcc", "--scheme jopeq --epsilon 8 --rate 2 -s lattice=bcc"),
+    ],
+)
+def test_the_lab_trains_and_resumes_examples(name, words, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from typer.testing import CliRunner
+
+    from jopeq_lab.cli import app
+
+    monkeypatch.setenv("COLUMNS", "600")
+    if name == "bcc":  # a lattice is known by its name once its module is imported
+        importlib.import_module("bcc")
+    words += " --data digits --clients 4 -s local_steps=20 --out"
+    words = ["train", *words.split(), str(tmp_path / "run")]
+    done = CliRunner().invoke(app, [*words, "--rounds", "10", "--json"])
+    assert done.exit_code == 0, done.output
+    [told] = json.loads(done.stdout)
+    assert told["test_accuracy"] > 0.7
+    done = CliRunner().invoke(app, [*words, "--rounds", "11", "--resume"])
+    assert done.exit_code == 0, done.output
+    assert name in done.output
+
+
+def test_the_lab_attacks_an_example(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from typer.testing import CliRunner
+
+    from jopeq_lab.cli import app
+
+    monkeypatch.setenv("COLUMNS", "600")
+    words = "--scheme sign:Sign --epsilon 8 --images 1 --iterations 1 --threads 1 --out"
+    done = CliRunner().invoke(app, ["attack", *words.split(), str(tmp_path / "grid.png")])
+    assert done.exit_code == 0, done.output
+    assert "sign:Sign" in done.output
+
+
+def command(*words):
+    """``jopeq`` in a process that has the examples' folder on its path."""
+    path = os.pathsep.join((str(EXAMPLES), *sys.path))
+    return subprocess.run(
+        [sys.executable, "-m", "jopeq", *words],
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200", "PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def test_a_command_imports_what_its_user_names():
+    done = command("audit", "--scheme", "sign:Sign", "--epsilon", "2", "--draws", "20000", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["consistent"]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("nowhere:Sign", "No module named 'nowhere'"),
+        ("sign:Signs", "no attribute 'Signs'"),
+        ("sign:SignCodec", "no registered scheme"),
+        ("bcc:BCC", "no registered scheme"),
+        (":", "Empty module name"),
+    ],
+)
+def test_a_command_says_what_it_cannot_import(place, message, monkeypatch):
+    from typer.testing import CliRunner
+
+    from jopeq.cli import app
+
+    monkeypatch.setenv("COLUMNS", "300")
+    done = CliRunner().invoke(app, ["audit", "--scheme", place])
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_other_processes_train_examples(tmp_path):
+    """As ``python -m paper table1 --add bcc:row`` does on a machine with two cores."""
+    pytest.importorskip("torch")
+    from jopeq_lab.training.config import TrainConfig
+    from paper.kept_runs import Job, run_jobs
+    from paper.runs import run_job
+
+    small = {"data": "digits", "clients": 2, "rounds": 1, "local_steps": 1, "compile": "off"}
+    jobs = [Job(name, TrainConfig(scheme=example(name), **small)) for name in NAMES]
+    done = run_jobs(jobs, tmp_path / "runs.jsonl", run_job, processes=2, modules=NAMES)
+    assert [run.scheme for run in done] == [job.config.built_scheme.spec for job in jobs]
 
 
 def test_a_lattice_and_a_law_are_names_in_specifications():
@@ -158,7 +301,7 @@ class Half(Scheme):
     name: ClassVar[str] = "half"
 
 
-class Plain(Sign):
+class Plain(jopeq.SubtractiveDither):
     """No dataclass of its own."""
 
     name: ClassVar[str] = "plain"
@@ -169,7 +312,7 @@ class Plain(Sign):
     [
         (Half, None, "Half must define all of a Scheme and its own name"),
         (Plain, None, r"Plain must be a @dataclass\(frozen=True, kw_only=True\)"),
-        (Sign, "other", "its own name"),
+        (jopeq.JoPEQ, "other", "its own name"),
         (CUBIC, None, "name must be up to 40 small letters"),
         (CUBIC, "a b", "name must be up to 40 small letters"),
         (CUBIC, "E8", "name must be up to 40 small letters"),
@@ -177,7 +320,7 @@ class Plain(Sign):
         (lambda epsilon, dimension: Laplace(1.0), "laplace", "law 'laplace' is known already"),
         (Laplace, "mine", "register takes a class of Scheme"),
         ("jopeq", "mine", "register takes a class of Scheme"),
-        (dataclasses.make_dataclass("Jo", [], bases=(Sign,), frozen=True, kw_only=True,
+        (dataclasses.make_dataclass("Jo", [], bases=(jopeq.JoPEQ,), frozen=True, kw_only=True,
                                     namespace={"name": "jopeq"}), None, "scheme 'jopeq' is known"),
     ],
 )  # fmt: skip
@@ -187,9 +330,9 @@ def test_what_cannot_be_registered_is_refused(thing, name, message):
 
 
 def test_a_name_is_given_once():
-    jopeq.register(Sign)
+    sign = importlib.import_module("sign").Sign
     jopeq.register(CUBIC, "cubic")
     with pytest.raises(ValueError, match="scheme 'sign' is known already"):
-        jopeq.register(Sign)
+        jopeq.register(sign)
     with pytest.raises(ValueError, match="lattice 'cubic' is known already"):
         jopeq.register(CUBIC, "cubic")

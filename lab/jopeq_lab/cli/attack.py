@@ -49,7 +49,10 @@ def attack(
     ] = "lenet",
     scheme: Annotated[
         str | None,
-        typer.Option(help=f"one of {', '.join(SCHEMES)}, sphere; without it, four are compared"),
+        typer.Option(
+            help=f"one of {', '.join(SCHEMES)}, sphere, or package.module:Class; without it, four "
+            "are compared"
+        ),
     ] = None,
     epsilon: Epsilon = None,
     rate: Rate = None,

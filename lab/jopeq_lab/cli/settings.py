@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jopeq.cli.options import build_any
+from jopeq.cli.options import build_any, name_of
 from jopeq.cli.output import with_flags
 from jopeq.registry import parameters_of
 from jopeq.schemes.base import Scheme
@@ -70,7 +70,7 @@ class Settings:
         self.values = {**values}
         if isinstance(self.values.get("seed"), int):
             self.values["seed"] = [self.values["seed"]]
-        self.scheme = str(self.values.get("scheme", "none"))
+        self.scheme = name_of(str(self.values.get("scheme", "none")))
         self.of_hospitals = "hospitals" in values or self.scheme == RecordSum.name
         self.kind: type[RunConfig] = PeopleConfig if "people" in values else TrainConfig
         if self.of_hospitals:

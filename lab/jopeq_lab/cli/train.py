@@ -60,8 +60,8 @@ def train(
     scheme: Annotated[
         str | None,
         typer.Option(
-            help=f"one of {', '.join(SCHEMES)}; with --people also sphere, sum or central; with "
-            "--hospitals records; none unless given",
+            help=f"one of {', '.join(SCHEMES)}, or package.module:Class; with --people also "
+            "sphere, sum or central; with --hospitals records; none unless given",
         ),
     ] = None,
     epsilon: Annotated[

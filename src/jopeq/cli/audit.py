@@ -36,7 +36,11 @@ _USUAL = {
 
 def audit(
     scheme: Annotated[
-        str, typer.Option("--scheme", help=f"one of {', '.join(SCHEMES)}, sphere, clients, records")
+        str,
+        typer.Option(
+            "--scheme",
+            help=f"one of {', '.join(SCHEMES)}, sphere, clients, records, or package.module:Class",
+        ),
     ] = "jopeq",
     epsilon: Epsilon = None,
     rate: Rate = None,

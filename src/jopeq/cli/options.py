@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from jopeq.cli.output import with_flags
-from jopeq.registry import scheme
+from jopeq.registry import SCHEMES, scheme
 
 Made = TypeVar("Made")
 
@@ -66,8 +67,29 @@ def read_values(
     return found
 
 
+def name_of(scheme_option: str) -> str:
+    """The name in --scheme; one written package.module:Class is imported, which registers it."""
+    module, colon, attribute = scheme_option.partition(":")
+    if not colon:
+        return scheme_option
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise typer.BadParameter(
+            f"--scheme {scheme_option}: {error}: check the names, and that the module's folder is "
+            "on PYTHONPATH"
+        ) from error
+    if found not in SCHEMES.values():
+        raise typer.BadParameter(
+            f"--scheme {scheme_option} is no registered scheme: put @jopeq.register above a class "
+            "of Scheme"
+        )
+    return str(found.name)
+
+
 def build_any(name: str, given: Mapping[str, Any]) -> Any:
     """The scheme of these options; wrong ones end the command with an error for the user."""
+    name = name_of(name)
     return build(partial(scheme, name), name, given)
 
 

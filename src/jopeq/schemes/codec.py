@@ -314,7 +314,8 @@ class Codec(ABC, Generic[S]):
 
         done = list(chain(*in_threads(work, samples, coder.chunk, size, _SLOWER)))
         parts, clipped, overloaded = zip(*done, strict=True) if done else ((), (), ())
-        return Body(list(parts), samples, sum(clipped), sum(overloaded))
+        counts = int(sum(clipped)), int(sum(overloaded))  # a scheme may count in NumPy's integers
+        return Body(list(parts), samples, *counts)
 
     # From a payload to an update
 
