@@ -50,3 +50,18 @@ except AttributeError as error:
 """
     names = "plan jopeq.circle jopeq.torch"
     assert run(code) == f"{names}\nmodule 'jopeq' has no attribute 'unheard'\n"
+
+
+def test_the_guard_without_flower_says_how_to_install_it():
+    code = """
+import importlib.util as util
+find = util.find_spec
+util.find_spec = lambda name, *more: None if name == "flwr" else find(name, *more)
+from typer.testing import CliRunner
+from jopeq.cli import app
+done = CliRunner().invoke(app, ["guard", "--", "flower-supernode"])
+print(done.exit_code, done.output)
+"""
+    told = run(code)
+    assert told.startswith("2 ")
+    assert "pip install 'jopeq[flower]'" in told

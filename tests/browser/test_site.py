@@ -130,6 +130,13 @@ def _home(module, name):
     return f"{found.__module__}.{found.__qualname__}"
 
 
+def test_parameters_that_share_a_line_keep_types_and_defaults_of_their_own(site):
+    page = (site / "api" / "flower.html").read_text(encoding="utf-8")
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    told = set(re.findall(r" unsigned \( ?(\w+)[, ]", text))
+    assert told == {"bool"}
+
+
 def test_the_page_of_commands_has_them_all():
     from jopeq.cli import app
 

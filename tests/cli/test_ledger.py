@@ -94,3 +94,10 @@ def test_refusals(run, tmp_path):
     assert "mkdir -p" in run("init", tmp_path / "none" / "ledger", "--budget", 4).output
     (tmp_path / "ledger").write_text("{}")
     assert "restore it from a backup" in run("show", tmp_path / "ledger").output
+
+
+def test_an_unused_ledger_does_not_say_whom_it_protects(run, tmp_path):
+    jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
+    page = ledger_report(jopeq.Ledger.load(tmp_path / "ledger"), "ledger").markdown
+    assert "| Protected | nobody yet" in page
+    assert "device" not in page

@@ -117,3 +117,10 @@ def test_tables_fit_eighty_columns_and_the_bare_command_recommends_what_learns(j
     rules = [line.rstrip() for line in bare.splitlines() if "────" in line]
     assert len(rules) == 2
     assert max(map(len, rules)) <= 80
+
+
+@pytest.mark.parametrize("records", [11_800, 12_000, 12_300])
+def test_a_run_that_learns_has_enough_patients(jopeq_command, records):
+    job = ("plan", "--records", records, "--epsilon", 1, "--rounds", 1)
+    (row,) = json.loads(jopeq_command(*job, "--json").stdout)
+    assert (row["verdict"] == "learns") == (row["records_enough"] <= records)

@@ -89,3 +89,17 @@ def test_survival_curves_and_their_picture(run, tmp_path):
     found = json.loads(run(*words, "--epsilon", 2, "--ask", asked, "--json").stdout)
     curve = found["months"]["survival by arm"]["curves"][0]
     assert abs(curve["survival"][4] - np.exp(-1)) < 6 * curve["error"][4]
+
+
+def test_no_name_of_a_column_is_cut_and_noise_is_told(run, tmp_path):
+    words = []
+    for hospital in range(3):
+        path = tmp_path / f"hospital{hospital}.csv"
+        path.write_text("age,systolic_pressure\n" + "50,120\n" * 500)
+        words += ["--csv", path]
+    asked = ("--ask", "age: correlation 0 120 systolic_pressure 60 200")
+    done = run(*words, "--epsilon", 0.1, "--minimum", 1, *asked)
+    assert "systolic_pressure" in done.stdout
+    assert "Noise hides an answer" in done.stdout
+    missing = run("--csv", tmp_path / "none.csv", *asked, "--epsilon", 1)
+    assert "No such file" in missing.output

@@ -20,10 +20,12 @@ from rich.progress import (
 if TYPE_CHECKING:
     from jopeq_lab.training.data import Dataset
 
+_BAR = 16  # cells of a bar: its figures and the time fit 80 columns next to it
+
 
 def runs_bar(console: Console) -> Progress:
     """The bar of many runs: the last run, how many are done, and the time."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(_BAR), MofNCompleteColumn())
     return Progress(*columns, TimeElapsedColumn(), console=console)
 
 
@@ -35,7 +37,7 @@ class LiveBar:
     """The bar of one run with its latest figures; on standard error, removed at the end."""
 
     def __init__(self, description: str, total: int, *, show: bool) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(_BAR), MofNCompleteColumn())
         figures = TextColumn("{task.fields[figures]}")
         self._progress = _passing_bar(*columns, TimeRemainingColumn(), figures, show=show)
         self._task = self._progress.add_task(description, total=total, figures="")

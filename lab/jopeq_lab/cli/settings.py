@@ -53,9 +53,11 @@ def read_file(path: Path | None) -> dict[str, Any]:
 
 def build_scheme(name: str, given: Mapping[str, Any]) -> Scheme | Sphere:
     """The scheme of these settings, for commands that code payloads or reports."""
-    if name == ClientSum.name:
+    if name in (ClientSum.name, RecordSum.name):
+        train = "--people" if name == ClientSum.name else "--hospitals"
         raise typer.BadParameter(
-            "scheme 'clients' makes shares, not payloads: see --people, jopeq audit, jopeq plan"
+            f"--scheme {name} makes shares of a sum, and a single share is noise: train with "
+            f"{train}, or compare attacks with the proof by jopeq audit --scheme {name}"
         )
     built: Scheme | Sphere = build_any(name, given)
     return built
@@ -76,9 +78,12 @@ class Settings:
         if self.of_hospitals:
             self.kind = HospitalsConfig
             if "hospitals" not in values or self.scheme != RecordSum.name:
+                got = f"--scheme {self.scheme}"
+                if "hospitals" in values:
+                    got = f"--hospitals {values['hospitals']} with {got}"
                 raise typer.BadParameter(
-                    f"--hospitals and --scheme {RecordSum.name} belong together, got --hospitals "
-                    f"{values.get('hospitals')} and --scheme {self.scheme}: give both"
+                    f"--hospitals and --scheme {RecordSum.name} belong together, got {got}: give "
+                    "both"
                 )
         readers = {
             "with --people": _fields_of(PeopleConfig),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from jopeq.cli.output import (
     make_table,
     print_json,
     print_table,
+    print_text,
     scheme_text,
 )
 from jopeq.privacy.guarantee import count_of
@@ -137,8 +138,22 @@ def train(
         print_json([result.as_dict() for result in results])
     else:
         print_results(results)
+        if place is not None:
+            print_text(*_saved(Path(place)))
     if any(result.diverged for result in results):
         raise typer.Exit(code=1)
+
+
+def _saved(place: Path) -> Iterator[str]:
+    """Where the results lie, and why there may be no picture."""
+    from jopeq_lab.training.record import CURVES  # with PyTorch, which takes seconds
+
+    yield f"saved {place}"
+    if not any(place.rglob(CURVES)):
+        yield (
+            f"No {CURVES}: nothing was measured in the rounds. -s validation=N holds N training "
+            "records out and draws their accuracy."
+        )
 
 
 def _scheme(found: Settings) -> Any:
@@ -222,7 +237,7 @@ def _run(
 
 
 def figures(metrics: RoundMetrics) -> str:
-    """The figures beside the bar."""
+    """The two figures next to the bar that say most."""
     told = [f"{metrics.bytes_per_client:,.0f} B/client"]
     if metrics.snr_db is not None:
         told.insert(0, f"SNR {metrics.snr_db:.1f} dB")
@@ -230,7 +245,7 @@ def figures(metrics: RoundMetrics) -> str:
         told.insert(0, f"accuracy {metrics.validation_accuracy:.2%}")
     if metrics.train_loss is not None:
         told.insert(0, f"loss {metrics.train_loss:.4g}")
-    return "  ".join(told)
+    return "  ".join(told[:2])
 
 
 def print_results(results: Sequence[Result]) -> None:
@@ -239,6 +254,9 @@ def print_results(results: Sequence[Result]) -> None:
     tables = {"people": _people_table, "hospitals": _hospitals_table}
     made = next((make for name, make in tables.items() if name in results[0].facts), _clients_table)
     print_table(console, made(results))
+    if "guarantee" in results[0].facts:
+        promise, *terms = results[0].facts["guarantee"].removesuffix(".").split("; ")
+        print_text(promise, *(f"- {one}" for one in terms))
     accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
     if len(accuracies) > 1:
         spread = statistics.stdev(accuracies)
@@ -290,7 +308,7 @@ def _people_table(results: Sequence[Result]) -> Table:
         },
         results,
         left=1,
-        caption=f"accuracy on the test set, after the last round. {facts['guarantee']}",
+        caption="accuracy on the test set, after the last round.",
     )
 
 
@@ -324,8 +342,7 @@ def _hospitals_table(results: Sequence[Result]) -> Table:
         results,
         left=1,
         caption="accuracy on the test set, after the last round. bits per parameter and bytes per "
-        "hospital and round. price: squared error of a mean beside central noise, colluders apart. "
-        f"{facts['guarantee']}",
+        "hospital and round. price: squared error of a mean compared with central noise.",
     )
 
 

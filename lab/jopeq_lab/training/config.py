@@ -153,12 +153,12 @@ class TrainConfig(RunConfig):
     checkpoint_every: int = 10
 
     MAY_CHANGE = (*RunConfig.MAY_CHANGE, "rounds")
-    LEAST: ClassVar = {
+    LEAST: ClassVar[dict[str, int]] = {
         **RunConfig.LEAST,
         **dict.fromkeys(("clients", "batch_size", "local_steps"), 1),
         "plateau_patience": 0,
     }
-    MOST: ClassVar = {
+    MOST: ClassVar[dict[str, float]] = {
         **RunConfig.MOST,
         **dict.fromkeys(("lr", "alpha"), math.inf),
         "participation": 1.0,
@@ -263,11 +263,11 @@ class PeopleConfig(RunConfig):
     decay: float = 0.0
     average: float = 0.0
 
-    LEAST: ClassVar = {
+    LEAST: ClassVar[dict[str, int]] = {
         **RunConfig.LEAST,
         **dict.fromkeys(("people", "examples", "participations", "local_steps"), 1),
     }
-    MOST: ClassVar = {**RunConfig.MOST, "lr": math.inf}
+    MOST: ClassVar[dict[str, float]] = {**RunConfig.MOST, "lr": math.inf}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -358,7 +358,7 @@ class HospitalsConfig(RunConfig):
     server_momentum: float = 0.9
     validation: int | None = 0
 
-    MOST: ClassVar = {**RunConfig.MOST, "alpha": math.inf}
+    MOST: ClassVar[dict[str, float]] = {**RunConfig.MOST, "alpha": math.inf}
 
     def __post_init__(self) -> None:
         made = _named(self.scheme)

@@ -146,7 +146,11 @@ def _fault(remote: RemoteFile, path: Path) -> str | None:
 def _transfer(remote: RemoteFile, part: Path, progress: Progress | None, timeout: float) -> None:
     """One request, whose answer becomes ``part``."""
     request = Request(_secured(remote.url), headers={"User-Agent": "jopeq"})
-    fault, done = None, 0
+    done = 0
+    remedy = (
+        f"Check the network and try again, or get {remote.name} by other means and pass its folder "
+        "as data_dir"
+    )
     try:
         opened = build_opener(_SecuredRedirects).open(request, timeout=timeout)
         with opened as response, part.open("wb") as file:
@@ -156,14 +160,12 @@ def _transfer(remote: RemoteFile, part: Path, progress: Progress | None, timeout
                 if progress is not None:
                     progress(done, int(length) if length.isdigit() else None)
     except (OSError, HTTPException) as error:
-        fault = str(error)
-    if fault is None:
-        fault = _fault(remote, part)
-    if fault is not None:
+        reason = getattr(error, "reason", None) or error
+        raise DataError(f"could not download {remote.url} ({reason}). {remedy}") from error
+    if fault := _fault(remote, part):
         raise DataError(
-            f"could not download {remote.url}: what arrived {fault}, and was removed. Check the "
-            f"network and try again, or get {remote.name} by other means and pass its folder as "
-            "data_dir"
+            f"could not download {remote.url}: the file that arrived {fault}, and was removed. "
+            f"{remedy}"
         )
 
 

@@ -30,6 +30,10 @@ _WHOM = {
         "the server, which keeps every message, and everybody it tells",
     ),
 }
+_UNUSED = (
+    "nobody yet: the first run says whether it is a patient, a client or a person",
+    "nobody yet",
+)
 _ALWAYS = (
     (
         "Facts that hold without any one person. If the results show that smoking harms, they say "
@@ -139,7 +143,7 @@ def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
     """
     spent = ledger.spent
     kind = (spent.unit, spent.adversary)
-    whom, against = _WHOM[kind]
+    whom, against = _WHOM[kind] if ledger.rounds else _UNUSED
     sections = [_Section("In short", table=(("", ""), *_summary(ledger, whom, against)))]
     if ledger.rounds:
         sections += [
@@ -156,7 +160,10 @@ def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
             "unchanged, and the ledger's file was never replaced by an older copy. Further:",
             points=assumed or ("Nothing yet.",),
         ),
-        _Section("What is not protected", points=(*_NOT_PROTECTED[kind], *_ALWAYS)),
+        _Section(
+            "What is not protected",
+            points=(*(_NOT_PROTECTED[kind] if ledger.rounds else ()), *_ALWAYS),
+        ),
         _Section(
             "How to check this page",
             f"“jopeq ledger show {name}” prints the same ε from the same file, and “jopeq ledger "

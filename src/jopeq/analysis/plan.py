@@ -192,7 +192,8 @@ class RecordRow:
         """Records with which the same rounds and sampling lose next to nothing, in two digits."""
         needed = _SLACK * self.scheme.records * math.sqrt(self.verdict.averaged / CLEAR)
         unit = int(10 ** max(0, len(str(int(needed))) - 2))
-        return math.ceil(needed / unit) * unit
+        enough = math.ceil(needed / unit) * unit
+        return min(enough, self.scheme.records) if self.verdict.code == "learns" else enough
 
     def as_dict(self) -> dict[str, Any]:
         """The row under the names that its JSON has."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import io
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Annotated
@@ -25,9 +27,14 @@ def make_app(
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     for command in commands:
-        app.command()(command)
+        app.command(help=_unwrap(command.__doc__ or ""))(command)
     app.callback(help=about)(_options)
     return app
+
+
+def _unwrap(text: str) -> str:
+    """The paragraphs of a docstring, each on one line: the terminal's width wraps them."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(text))
 
 
 def _version_and_end(is_asked: bool) -> None:

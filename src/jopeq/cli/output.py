@@ -50,6 +50,7 @@ def make_table(
 ) -> Table:
     """A table of rows: ``columns`` say what each heading shows of one, the first ``left`` words."""
     table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.caption_justify = "left"
     for index, heading in enumerate(columns):
         table.add_column(heading, justify="left" if index < left else "right", no_wrap=True)
     for row in rows:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from jopeq.analysis.learning import NOISY
 from jopeq.analysis.plan import PeopleRow, PlanRow, RecordRow
@@ -19,6 +20,7 @@ from jopeq.cli.output import (
     print_json,
     print_table,
 )
+from jopeq.privacy.guarantee import count_of
 from jopeq.sums.record_proposal import SIGNAL
 
 Columns = dict[str, Callable[[Any], str]]
@@ -60,7 +62,7 @@ def plan(
     given: dict[str, Any] = {"rounds": rounds, "clients": clients, "rate": rate}
     if records is not None:
         given = {name: value for name, value in given.items() if was_given(context, name)}
-    with explain_errors():
+    with explain_errors(), Console(stderr=True).status("planning, for up to a minute"):
         found = make_plan(epsilon, dimension=dimension, records=records, delta=delta, **given)
     if as_json:
         print_json([row.as_dict() for row in found])
@@ -98,9 +100,10 @@ def _print_records(rows: list[RecordRow], dimension: int) -> None:
     best = min(rows, key=lambda row: row.verdict.averaged)
     enough, rounds = best.records_enough, best.scheme.rounds
     said = (
-        f"With {rounds} rounds {enough:,} patients would be enough"
-        if enough > scheme.records
-        else f"{scheme.records:,} patients are enough: with {rounds} rounds {enough:,} would be"
+        f"With {count_of(rounds, 'round')} {enough:,} patients would be enough"
+        if best.verdict.code != "learns"
+        else f"{scheme.records:,} patients are enough; so are {enough:,} with "
+        f"{count_of(rounds, 'round')}"
     )
     console.print(
         "sampling: chance of a patient to be in a round, the smallest that is nearly as\n"

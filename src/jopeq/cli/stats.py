@@ -70,3 +70,5 @@ def stats(
         print_json(answers.as_dict())
     else:
         typer.echo(str(answers))
+        if plot is not None:
+            typer.echo(f"saved {plot}")

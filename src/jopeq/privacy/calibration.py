@@ -80,8 +80,7 @@ def check_epsilon(epsilon: float) -> None:
     """Raise unless 0 < ε < ∞, and not so small that its noise has no floating-point variance."""
     if not (isinstance(epsilon, (int, float)) and math.isfinite(epsilon) and epsilon > 0):
         raise ValueError(
-            f"epsilon must be a positive finite number, got {epsilon!r}: "
-            "for no privacy use scheme='sdq' or scheme='none'"
+            f"epsilon must be a positive finite number, got {epsilon!r}: use 1 (strong) to 8 (weak)"
         )
     if epsilon < SMALLEST_EPSILON:
         least = f"{SMALLEST_EPSILON:g}"

@@ -74,6 +74,9 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
                 ):
                     told = (column, name) if not number else ("", "")
                     column = ""
+                    if not label and len(name) > _WIDTHS[1]:  # such as a correlation's
+                        start, _, label = name.rpartition(" ")
+                        told = (told[0], start)
                     shown = _digits(value, error) if answer.lines else (_HIDDEN, "")
                     lines.append(_line(*told, label, *shown))
         spent = f"ε = {digits_up(self.epsilon)} at δ = {self.guarantee.delta:g}"
@@ -81,6 +84,16 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
             f"{spent} of every record, for all answers together.",
             "± is one standard error of the noise. Values beyond bounds count as the bound.",
         ]
+        if any(
+            not label and abs(value) <= error
+            for answers in self.values()
+            for answer in answers.values()
+            for label, value, error in answer.lines
+        ):
+            lines += [
+                "Noise hides an answer that is smaller than its ±: ask fewer questions, or use",
+                "more records or a larger epsilon.",
+            ]
         lines += [
             f"\n{text}" for found in self.values() for one in found.values() if (text := one.told)
         ]

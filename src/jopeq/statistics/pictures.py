@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 COLORS = ("#00875a", "#c4320a", "#175cd3", "#6941c6", "#b54708", "#475467")
-BAR, ERROR = "#00bc66", "#000000"
+BAR, ERROR = "#00a35a", "#000000"
 
 
 def stack_panels(heights: Sequence[float], width: float = 5.4) -> tuple[Any, list[Any]]:

@@ -264,6 +264,7 @@ class Histogram(Question):
         middles = (edges[1:] + edges[:-1]) / 2.0
         panel.errorbar(middles, values, 2.0 * errors, fmt="none", ecolor=ERROR, capsize=2)
         panel.set(xlabel=self.column, ylabel="records", ylim=(0.0, None))
+        panel.set_title("bars of error: two standard errors", loc="left", fontsize=8)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,10 @@ def read_csv(
     try:
         with Path(path).open(newline="", encoding="utf-8-sig", errors=errors) as file:
             head, *lines = [_split(line) for line in file if line.strip("\r\n")]
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"{path} cannot be read: {reason}", code="table") from error
+    except ValueError as error:
         raise DataError(
             f"{path} is not a table with a line of names: {error}", code="table"
         ) from error

@@ -138,3 +138,10 @@ def test_what_cannot_be_written_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="--out"):
         check_out(tmp_path / name)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("scheme", ["clients", "records"])
+def test_shares_of_sums_are_not_attacked(run, scheme):
+    done = run("--scheme", scheme, "--epsilon", 1, *SMALL)
+    assert done.exit_code == 2
+    assert f"jopeq audit --scheme {scheme}" in " ".join(done.output.replace("│", " ").split())

@@ -157,6 +157,9 @@ def test_hospitals_train_through_shares_beside_baselines(invoke, tmp_path):
     assert any(board.iterdir())
     assert not (out / record.CURVES).exists()  # nothing that it would show was measured
     assert invoke(*words, "--resume").exit_code == 0
+    drawn = invoke(*HOSPITALS, "-s", "validation=40", "--out", tmp_path / "drawn")
+    assert (tmp_path / "drawn" / record.CURVES).stat().st_size > 10_000
+    assert f"saved {tmp_path / 'drawn'}" in drawn.output.replace("\n", "")
     file = tmp_path / "run.toml"
     file.write_text("test = 169")
     words = ("-s", "baseline=alone", "--seeds", 2, "-s", "records=300")

@@ -133,3 +133,11 @@ def test_several_at_once_download_once(server, tmp_path):
         paths = list(pool.map(lambda _: download(server, tmp_path), range(4)))
     assert {path.read_bytes() for path in paths} == {CONTENT}
     assert server.requests == 1
+
+
+def test_an_unreachable_server_is_told_as_such(server, tmp_path):
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(DataError, match=r"could not download .* refused.* data_dir") as refused:
+        fetch(server.remote, tmp_path / "data")
+    assert "arrived" not in str(refused.value)
