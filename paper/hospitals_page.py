@@ -54,7 +54,7 @@ def cell(runs: Iterable[Record], job: Job, what: str = ACCURACY) -> str:
 
 
 def tables(runs: Sequence[Record]) -> str:
-    """What it reaches at each ε, beside what else one could do, and with other hospitals."""
+    """Show the accuracy at each ε, next to the alternatives, and by number of hospitals."""
     there = {run["label"] for run in runs}
     rows = {name: of for name, of in ROWS.items() if of[0] in there}
     first = [("rounds, q | bits at ε = 1", *(f"ε = {epsilon:g}" for epsilon in EPSILONS))]
@@ -75,7 +75,7 @@ def tables(runs: Sequence[Record]) -> str:
         cohorts.append(Job(label, "shares", 1.0, 0, partition="dirichlet"))
         third.append(tuple(cell(runs, job, what) for job in cohorts))
     heads = ("Ten hospitals, `RecordSum`, by ε for one patient:", "How others compare, at ε = 1:",
-             "`RecordSum` at ε = 1 with other hospitals:")  # fmt: skip
+             "`RecordSum` at ε = 1, by number of hospitals:")  # fmt: skip
     parts = []
     for head, (titles, *lines) in zip(heads, (first, second, third), strict=True):
         columns = " | ".join(titles)
