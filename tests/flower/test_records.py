@@ -32,7 +32,7 @@ from jopeq.flower import (
 from jopeq.flower import server as module
 from jopeq.flower.guard import guard_app
 from jopeq.flower.refusals import read_failure
-from jopeq.flower.tasks import RECORD, Offer
+from jopeq.flower.tasks import RECORD, Offer, digest_content
 from jopeq.statistics import Scoring
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
@@ -593,6 +593,16 @@ def test_long_texts_are_refused_before_anything_is_planned(change):
     content = RecordDict({RECORD: ConfigRecord(terms)})
     with pytest.raises(ProtocolError, match="texts"):
         Offer.take(Message(content, dst_node_id=1, message_type="train"))
+
+
+def test_no_two_contents_have_one_digest():
+    """Not where an array's bytes are the name of a record's type, and its description a key."""
+    array = Array("|u1", (11,), "numpy.ndarray", b"ArrayRecord")
+    described = repr(("x", array.dtype, tuple(array.shape), array.stype))
+    one = RecordDict({"!": ArrayRecord({"x": array})})
+    two = RecordDict({"!": ArrayRecord(), described: ArrayRecord()})
+    assert sorted(two) == ["!", described]
+    assert digest_content(one, "train") != digest_content(two, "train")
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -271,6 +271,9 @@ def test_the_accountant_composes_runs_and_charges_the_rest():
     assert epsilon_of(rough, 1e-5, 9.0) == math.inf
     assert epsilon_within(rough, 1e-5, 9.0) == pytest.approx(epsilon_of(rough, 1e-5, 1.0), rel=0.02)
     assert epsilon_within(runs, 1e-5, 0.5) == math.inf
+    for left, is_told in ((2e-12, True), (5e-13, False)):  # of δ: of less no ε is computed
+        put_by = [RecordRounds(20.0, 1.0, tau=1e-5 - left)]
+        assert math.isfinite(epsilon_of(put_by, 1e-5, 2.0)) == is_told
     charged = [RecordRounds(4.3, 0.14, 1, 60, kappa=1e-5, tau=1e-9, variation=1e-9)]
     plain = [RecordRounds(4.3, 0.14, 1, 60)]
     for epsilon in (0.5, 1.0):

@@ -207,6 +207,7 @@ def test_whatever_the_rows_are_a_share_comes(scheme):
         *({"clip": value} for value in (0.0, -1.0, math.inf)),
         *({"bits": value} for value in (0, 33)),
         *({"hospitals_per_person": value} for value in (0, 5)),
+        {"hospitals_per_person": 65, "clients": 100},
         {"most_records": 0},
         {"largest_mean": 0.0},
         {"batch_dependence": -1.0},
