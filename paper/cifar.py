@@ -27,8 +27,6 @@ PUBLISHED = {2.0: (0.5, 4.0), 3.0: (0.2, 4.0)}  # ε: the authors' (s², ν)
 
 # The paper's Table II by column: test accuracy in percent, and SNR in dB as 20·log10
 PAPER = theirs("paper", "Table II")
-AUTHORS_CODE = theirs("code", "Table II")  # run once on the same files at R = 1, ε = 3
-_KEPT = ("rounds", "accuracy", "snr_db")
 _AS_THE_CODE = ", as the code quantizes"
 ROW = ["label", "scheme"]  # what makes runs one row of the table, at any learning rate
 
@@ -221,32 +219,21 @@ def _snr(runs: pd.DataFrame) -> str:
     return f"{number(mean)} ± {pd.Series(of_seeds).std():.2f}"
 
 
-def beside_the_code(runs: pd.DataFrame) -> pd.DataFrame:
-    """R = 1, ε = 3, after as many rounds as the authors' code was run: its numbers and ours.
+def quantized_as_the_code(runs: pd.DataFrame) -> pd.DataFrame:
+    """R = 1, ε = 3, the paper's learning rate: the published rows, as here and as the code rounds.
 
-    Texts, indexed by label and by the points that we are above the code.
+    Texts, indexed by scheme and by the points that its row gains with the code's quantizer.
     """
     rate, epsilon = COLUMNS[-1]
-    schemes = {("none", "none"): schemes_at(rate, epsilon)["none"]}
+    cells = dict(list(runs.groupby([*ROW, "lr"])))
+    rows = []
     for name in ("t+sdq", "jopeq"):
         label = f"{name}, published"
-        schemes[name, label] = schemes_at(rate, epsilon)[label]
-        schemes[name, label + _AS_THE_CODE] = as_the_code(name, rate, epsilon)
-    cells = dict(list(runs.groupby([*ROW, "lr"])))
-    both = "authors' code / ours"
-    rows = []
-    for (name, label), coder in schemes.items():
-        mine = cells[label, coder.spec, LEARNING_RATE]
-        rounds, accuracy, snr = (AUTHORS_CODE[name][key] for key in _KEPT)
-        ours = mine.apply(accuracy_after, axis=1, rounds=rounds)
-        rows.append(
-            {
-                "label": label,
-                "gap": 100 * (ours.mean() - accuracy),
-                "scheme": code(label),
-                "rounds": rounds,
-                f"accuracy: {both}": f"{100 * accuracy:.1f} / **{percents(ours)}**",
-                f"SNR dB: {both}": f"{number(math.inf if snr is None else snr)} / {_snr(mine)}",
-            }
-        )
+        here = cells[label, schemes_at(rate, epsilon)[label].spec, LEARNING_RATE]
+        code_spec = as_the_code(name, rate, epsilon).spec
+        other = cells[label + _AS_THE_CODE, code_spec, LEARNING_RATE]
+        gap = 100 * (other.test_accuracy.mean() - here.test_accuracy.mean())
+        for mine, title in ((here, label), (other, label + _AS_THE_CODE)):
+            texts = {"accuracy": percents(mine.test_accuracy), "SNR dB": _snr(mine)}
+            rows.append({"label": name, "gap": gap, "scheme": code(title), **texts})
     return pd.DataFrame(rows).set_index(["label", "gap"])

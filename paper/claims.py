@@ -59,8 +59,17 @@ def _table1(results: Results) -> Claims:
 
 
 def _table1_code(results: Results) -> Claims:
-    near = all((_in_errors(results.table1_code, model) < 2).all() for model in mnist.MODELS)
-    yield "as the code, all rows of all models are within two standard errors of it", near
+    far = [
+        (model, row)
+        for model in mnist.MODELS
+        for row, off in _in_errors(results.table1_code, model).items()
+        if off >= 2
+    ]
+    only = far == [("linear", "jopeq")] and _in_errors(results.table1_code, "linear")["jopeq"] < 3
+    yield (
+        "as the code, all rows but one are within two standard errors of it, that one in three",
+        only,
+    )
 
 
 def _in_errors(runs: pd.DataFrame, model: str) -> pd.Series:
@@ -120,9 +129,11 @@ def _table2(results: Results) -> Claims:
     yield "at lr 0.01 the last ten rounds are a point above the ten before in every scheme", rises
     costs = bool((cifar.calibration_costs(runs) < 0).all(axis=None))
     yield "calibrating `jopeq` to the ε asked for costs accuracy in every column", costs
-    below = [label for label, gap in cifar.beside_the_code(runs).index if gap < 0]
-    only = below == ["t+sdq, published"]
-    yield "of the rows beside the code, only `t+sdq`, published, is below it", only
+    gaps = dict(cifar.quantized_as_the_code(runs).index)
+    yield (
+        "as the code quantizes, `t+sdq` gains and `jopeq` does not",
+        gaps["t+sdq"] > 1 > gaps["jopeq"],
+    )
     is_published = runs.label.str.contains("published")
     small = bool((runs.epsilon > 1.5 * runs.nominal)[is_published].all())
     yield "the published (s², ν) do not hold the ε they stand for", small

@@ -32,7 +32,6 @@ BALL, ODD = "unit ball and a cell", "unit ball and a cell, odd levels"  # suppor
 
 PAPER = {row: one["accuracy"] for row, one in theirs("paper", "Table I").items()}
 CODE = theirs("code", "Table I")
-AGAIN = theirs("code", "Table I, linear, again")
 AUTHORS_CODE = {row: one["accuracy"] for row, one in CODE.items()}
 AUTHORS_SNR_DB = {row: one["snr_db"] for row, one in CODE.items() if one["snr_db"] is not None}
 
