@@ -48,10 +48,11 @@ def test_sections_whose_runs_are_missing_are_left_out(results, tmp_path):
 
 
 def test_our_accuracies_are_not_below_the_authors_code(results):
-    """Not more than 0.3 points below: 2.5 standard errors of three runs' mean against one run."""
+    """Not more than two standard errors of three runs' mean against one run."""
     assert (results.table1.groupby(["label", "model"])["seed"].nunique() >= 3).all()
     for model in mnist.MODELS:
-        assert mnist.above_the_code(results.table1, model).min() >= -0.3
+        gaps = mnist.above_the_code(results.table1, model)
+        assert (gaps >= -2.0 * mnist.difference_error(results.table1, model)[gaps.index]).all()
 
 
 def test_scaling_every_tensor_by_itself_gives_the_codes_snr_of_laplace():
