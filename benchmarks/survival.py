@@ -22,9 +22,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from jopeq import RecordSum
-from jopeq.models import Category as Levels
-from jopeq.models import Hazard, Number, State
-from jopeq.statistics import Category, Scoring, Survey, Survival
+from jopeq.models import Category, Hazard, Number, State
+from jopeq.statistics import Scoring, Survey, Survival
 from jopeq.statistics.questions import Total
 from jopeq.statistics.survival import SurvivalAnswer
 
@@ -179,7 +178,12 @@ def hazard(
     and the last column is 1 in 5%.
     """
     bounds = (0, skewed) if skewed else (-1, 1)
-    columns = [Number("a", -1, 1), Number("b", *bounds), Levels("c", [0, 1]), Levels("d", [0, 1])]
+    columns = [
+        Number("a", -1, 1),
+        Number("b", *bounds),
+        Category("c", [0, 1]),
+        Category("d", [0, 1]),
+    ]
     model = Hazard(
         "time", columns, event="event", cuts=(0, 1, 2, 4, 6, 10), epsilon=epsilon, clients=10,
         threshold=10, records=records,

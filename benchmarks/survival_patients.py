@@ -23,11 +23,10 @@ from sksurv.datasets import load_flchain, load_whas500
 from sksurv.linear_model import CoxPHSurvivalAnalysis
 from sksurv.nonparametric import kaplan_meier_estimator
 
-from jopeq.models import Category as Levels
-from jopeq.models import Hazard, Number
-from jopeq.models.columns import read_table
+from jopeq.models import Category, Hazard, Number
 from jopeq.models.hazard import concordance
-from jopeq.statistics import Category, Survey, Survival
+from jopeq.statistics import Survey, Survival
+from jopeq.statistics.tables import read_table
 
 
 def tables() -> dict[str, tuple[Any, Survival]]:
@@ -86,8 +85,8 @@ HAZARDS = {
                 ("lambda", (0, 10)), ("flc.grp", (1, 10)),
             )),
             Number("creatinine", 0, 3, missing=True),
-            Levels("sex", ["F", "M"]),
-            Levels("mgus", ["no", "yes"]),
+            Category("sex", ["F", "M"]),
+            Category("mgus", ["no", "yes"]),
         ],
         (0, 1000, 2000, 3000, 4000, 5300),
     ),
@@ -96,8 +95,8 @@ HAZARDS = {
             *(Number(name, *bounds) for name, bounds in (
                 ("age", (12, 70)), ("cd40", (0, 800)), ("karnof", (70, 100)),
             )),
-            Levels("arms", [0, 1, 2, 3]),
-            Levels("symptom", [0, 1]),
+            Category("arms", [0, 1, 2, 3]),
+            Category("symptom", [0, 1]),
         ],
         (0, 300, 600, 900, 1240),
     ),
@@ -123,7 +122,7 @@ def concordances(name: str, table: Any, asked: Survival, epsilon: float, runs: i
         private.append(fits[-1].score(test))
 
         def rows(some: Any, design: Any = model.design) -> Any:
-            return design.rows(read_table(some, design.keys))[0][:, 1:]
+            return design.rows(read_table(some, design.keys)[1])[0][:, 1:]
 
         outcome = np.array(
             list(zip(train[asked.event] == 1, train[asked.column], strict=True)),

@@ -67,3 +67,9 @@ def check_recovery(clients: int, threshold: int, colluding: int) -> None:
             f"recover sums that lack clients, got {threshold}: with fewer, a server could open "
             "both secrets of a client; raise threshold"
         )
+
+
+def set_fields(instance: Any, **values: Any) -> None:
+    """Set fields of a frozen dataclass while it is being made."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)

@@ -60,42 +60,28 @@ def test_a_broken_scheme_fails_the_command(run, monkeypatch):
     assert json.loads(as_json.stdout)["consistent"] is False
 
 
-SUM = ("--scheme", "clients", "--epsilon", "4", "-p", "clients=4", "-p", "threshold=3")
+CLIENTS = {"clients": 5, "clip": 1.0, "epsilon": 4.0, "threshold": 4}
+RECORDS = {"clients": 4, "clip": 1.0, "epsilon": 4.0, "records": 1000, "threshold": 3}
 
 
-def test_sums_are_audited_too(run):
-    result = run(*SUM)
-    assert result.exit_code == 0
-    for beginning in ("nominal", "proven", "estimated", "shown", "Holds if only sums"):
-        assert line_of(result.stdout, beginning)
-    found = json.loads(run(*SUM, "--json").stdout)
-    assert found["empirical"]["lower"] < found["estimated"] <= found["proven"] <= 4.0
-    assert found["estimated"] > 0.8 * found["proven"]
-    assert (found["unit"], found["consistent"]) == ("client", True)
-    usual = json.loads(json.loads(run(*SUM[:4], "--json").stdout)["scheme"])
-    assert usual == ["clients", {"clients": 5, "clip": 1.0, "epsilon": 4.0, "threshold": 4}]
-
-
-RECORDS = ("--scheme", "records", "--epsilon", "4", "-p", "clip=1", "-p", "clients=4")
-RECORDS += ("-p", "threshold=3", "-p", "records=900", "-p", "rounds=2", "-p", "sampling=0.5")
-
-
-def test_records_have_usual_parameters(run):
-    found = json.loads(
-        run("--scheme", "records", "--epsilon", "1", "-p", "rounds=2", "--json").stdout
-    )
-    assert json.loads(found["scheme"])[1] == {
-        "clients": 4, "clip": 1.0, "epsilon": 1.0, "records": 1000, "rounds": 2, "sampling": 1.0,
-        "threshold": 3,
-    }  # fmt: skip
-
-
-def test_records_are_attacked_in_real_sums(run):
-    result = run(*RECORDS)
+@pytest.mark.parametrize(
+    ("words", "unit", "terms"),
+    [
+        (["clients"], "client", CLIENTS),
+        (["clients", "-p", "clients=4"], "client", CLIENTS | {"clients": 4}),
+        (
+            ["records", "-p", "rounds=2", "-p", "sampling=0.5"], "record",
+            RECORDS | {"rounds": 2, "sampling": 0.5},
+        ),
+    ],
+)  # fmt: skip
+def test_real_sums_are_attacked_too(run, words, unit, terms):
+    result = run("--epsilon", "4", "--scheme", *words)
     assert result.exit_code == 0, result.output
-    for beginning in ("nominal", "proven", "estimated", "shown", "Holds if each person"):
+    for beginning in ("nominal", "proven", "estimated", "shown", "Holds if"):
         assert line_of(result.stdout, beginning)
-    found = json.loads(run(*RECORDS, "--json").stdout)
+    found = json.loads(run("--epsilon", "4", "--scheme", *words, "--json").stdout)
+    assert json.loads(found["scheme"])[1] == terms
     assert found["empirical"]["lower"] < found["estimated"] <= found["proven"] <= 4.0
     assert found["estimated"] > 0.8 * found["proven"]
-    assert (found["unit"], found["consistent"]) == ("record", True)
+    assert (found["unit"], found["consistent"]) == (unit, True)

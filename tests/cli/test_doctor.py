@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import jopeq
+from jopeq import kernels
 from jopeq.analysis.learning import judge
 from jopeq.cli.doctor import describe_model
+from jopeq.kernels import cache
 
 torch = pytest.importorskip("torch")
 
@@ -68,7 +70,7 @@ def test_it_says_what_happens_to_each_tensor():
     assert "not sent" in lines["1.num_batches_tracked"]
     assert "stays positive" in lines["1.running_var"]
     assert "jopeq.state_update" in shown
-    assert "numbers for names" in describe_model({"0": np.ones(3), "1": np.ones(3)}, 4.0, 2.0)
+    assert "names are numbers" in describe_model({"0": np.ones(3), "1": np.ones(3)}, 4.0, 2.0)
     assert "nothing to send" in describe_model({"n": np.array(1)}, 4.0, 2.0)
 
 
@@ -112,3 +114,22 @@ def test_a_node_with_a_wrong_configuration_ends_with_1(jopeq_command):
     said = " ".join(done.output.split())
     for part in ("jopeq-max-epsilon is -1", "jopeq-max-delta is 'small'", "ledger is missing"):
         assert part in said
+
+
+def test_kernels_are_compiled_once(jopeq_command):
+    pytest.importorskip("numba")
+    result = jopeq_command("doctor", "--warmup")
+    assert result.exit_code == 0, result.output
+    assert "compiled" in result.output
+    assert cache.is_compiled()
+    assert "already compiled" in jopeq_command("doctor", "--warmup").output
+
+
+def test_without_numba_it_says_what_to_install(jopeq_command, monkeypatch):
+    def fail():
+        raise ImportError("compiled kernels need Numba (x): pip install 'jopeq[fast]'")
+
+    monkeypatch.setattr(kernels, "load", fail)
+    result = jopeq_command("doctor", "--warmup")
+    assert result.exit_code == 2
+    assert "jopeq[fast]" in result.output

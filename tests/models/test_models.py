@@ -20,10 +20,11 @@ from jopeq.models import (
     Poisson,
     Softmax,
     State,
+    evaluate,
     model_from_spec,
     parse_column,
 )
-from jopeq.models.columns import simplex
+from jopeq.statistics.columns import simplex
 
 TERMS = {"epsilon": 4.0, "clients": 4, "threshold": 3, "records": 12_000}
 COLUMNS = [Number("age", 20, 90), Category("sex", ["F", "M"])]
@@ -156,6 +157,28 @@ def test_predictions_are_nearly_as_good_as_can_be(name, least):
     chances = fit.predict_proba(held_out)
     assert np.allclose(chances.sum(axis=1), 1.0)
     assert (fit.predict(held_out) == fit.classes_[chances.argmax(axis=1)]).all()
+
+
+def test_an_evaluation_is_that_of_the_predictions():
+    fit, table = MODELS["logistic"].fit(HOSPITALS), patients(4000, seed=2)
+    table["age"][:100] = np.nan  # counts as nothing
+    hospitals = [take(table, slice(i, None, 4)) for i in range(4)]
+    terms = {"epsilon": 4.0, "records": 4000, "threshold": 4}
+    found = evaluate(fit, hospitals, by=COLUMNS[1], cut=0.4, **terms)
+    chances, died = fit.predict_proba(table)[100:, 1], table["death"][100:]
+    auc = np.mean(chances[died][:, None] > chances[~died])
+    assert found.figures["AUC"].value == pytest.approx(auc, abs=0.02)
+    right = np.mean((chances >= 0.4) == died)
+    assert found.figures["accuracy"].value == pytest.approx(right, abs=0.02)
+    assert found.records.value == pytest.approx(3900, abs=100)
+    assert (set(found.groups), found.epsilon <= 4.0) == ({"F", "M"}, True)
+    with pytest.raises(TooFewClientsError):
+        evaluate(fit, hospitals[:3], **terms)
+    fit = MODELS["softmax"].fit(HOSPITALS)
+    accuracy = evaluate(fit, hospitals, **terms).figures["accuracy"].value
+    assert accuracy == pytest.approx(fit.score(table), abs=0.02)
+    with pytest.raises(ValueError, match="classifier"):
+        evaluate(MODELS["linear"].fit(HOSPITALS), hospitals, **terms)
 
 
 def test_what_cannot_be_told_is_not_told():
@@ -384,8 +407,8 @@ def test_elsewhere():
     ("make", "told"),
     [
         (lambda: Number("age", 100, 18), "lower"),
-        (lambda: Category("sex", ["F"]), "levels"),
-        (lambda: Category("sex", "FM"), "categories"),
+        (lambda: Logistic("y", [Category("sex", ["F"])], **TERMS), "levels"),
+        (lambda: Category("sex", "FM"), "levels"),
         (lambda: Bins("age", 0, 1, count=1), "count"),
         (lambda: Features("x", 0), "size"),
         (lambda: Logistic("y", [], **TERMS), "columns"),

@@ -240,25 +240,6 @@ def _check_cost(survey):
     assert math.sqrt(plan.error / plan.central_error) <= 1.1
 
 
-def test_no_more_noise_than_opendp_in_a_trusted_place():
-    dp = pytest.importorskip("opendp.prelude")
-    dp.enable_features("contrib")
-    space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l2_distance(T=float)
-
-    def epsilon(scale):
-        made = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, scale=scale))
-        return made.map(d_in=1.0).epsilon(1e-5)
-
-    low, high = 1.0, 40.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if epsilon(middle) <= 0.5 else (middle, high)
-    survey = Survey(ALL, **TERMS)
-    plan = survey.sum.plan(survey.dimension)
-    entry = survey.records * math.sqrt(plan.error / survey.dimension)  # for a row of norm 1
-    assert entry / high <= 1.3  # 0.98
-
-
 def test_a_ledger_composes_statistics_and_training(patients):
     survey = Survey(ALL, **{**TERMS, "epsilon": 0.2})
     training = jopeq.RecordSum(

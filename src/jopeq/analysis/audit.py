@@ -1,4 +1,4 @@
-"""``jopeq.audit``: what a scheme promises, what it delivers exactly, what an attack shows."""
+"""``jopeq.audit``: the ε that a scheme promises, its exact ε, and the ε that an attack shows."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from jopeq.sums.record_sum import RecordSum
 
 @dataclass(frozen=True)
 class Audit(Findings):
-    """ε of one sample, four ways: asked for, proven, exact, and shown by an attack."""
+    """Four values of ε for one sample: requested, proven, exact, and shown by an attack."""
 
     exact: ExactEpsilon | None
 
     @property
     def epsilon(self) -> float:
-        """The exact ε against the server where it was computed, else the proven bound."""
+        """The exact ε against the server if it was computed, else the proven bound."""
         return self.proven if self.exact is None else self.exact.server
 
     @property
     def is_consistent(self) -> bool:
-        """Whether attack ≤ exact ε ≤ proven ε; the attack counts as far as it is certain."""
+        """True if attack ≤ exact ε ≤ proven ε, with the attack's certain bound."""
         allowed = self.proven * (1 + 1e-6)
         return math.isinf(allowed) or self.empirical.certain <= self.epsilon <= allowed
 
@@ -57,7 +57,7 @@ def audit(
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
 ) -> Audit | RecordAudit:
-    """Audit a sample or a report of ``scheme`` against the server, sums against who sees them.
+    """Audit a sample or report of ``scheme`` against the server, or sums against their observers.
 
     >>> from jopeq import audit, scheme
     >>> report = audit(scheme("jopeq", epsilon=4.0, rate=1.0), draws=20_000)
@@ -81,30 +81,30 @@ def audit(
 
 
 def _explain(scheme: Scheme | Sphere) -> str:
-    """One sentence on why one sample has its ε against the server."""
+    """One sentence on the reason for a sample's ε against the server."""
     if isinstance(scheme, Sphere) or scheme.codec.channel is not None:
         return (
-            "The chance of everything that can be sent is a ratio of integers, which changes by at "
-            "most e^ε between inputs, so what was asked for is what holds."
+            "The chance of every message is a ratio of integers that differs by at most e^ε "
+            "between inputs, so the requested ε holds."
         )
     noise, target = scheme.codec.noise, cast(Any, getattr(scheme, "target", None))
     if target is None and scheme.is_private:
-        return "ε is what the scheme's own class claims; an attack looks for what contradicts it."
+        return "The scheme's own class claims this ε; an attack looks for contradictions."
     if target is None:
         return "No noise is added: the server knows the dither, which hides nothing."
     if noise is None:
         return (
-            "The dither alone already has the variance of the target, so no noise is added, and "
-            "the server, who can recreate the dither, can rule out inputs with certainty."
+            "The dither alone has the target's variance, so no noise is added. The server can "
+            "recreate the dither and rule out inputs with certainty."
         )
     own, wanted = math.sqrt(noise.variance), math.sqrt(target.noise.variance)
     if own == wanted:
         return (
-            f"Noise of standard deviation {own:.3g} is added before anything else, so all that "
-            "follows is post-processing of an ε-private value."
+            f"Noise of standard deviation {own:.3g} is added first, so everything after it is "
+            "post-processing of an ε-private value."
         )
     return (
         f"Dither and noise together have the target's standard deviation {wanted:.3g}, but the "
-        f"decoded value gives the dither away, so only noise of standard deviation {own:.3g} "
-        "hides the sample, and its thinner tails tell the two ends of the ball apart."
+        f"decoded value reveals the dither. Only noise of standard deviation {own:.3g} hides the "
+        "sample, and its thinner tails tell the two ends of the ball apart."
     )

@@ -1,12 +1,12 @@
-"""A lower bound on ε from running the real sampler: it finds mistakes that a proof cannot see.
+"""A lower bound on ε from running the real sampler, which finds mistakes that a proof cannot see.
 
 The attacker fixes the worst dither, feeds one of two inputs, and bets on an event. If the event has
 probability p under one input and q under the other, then ε ≥ ln((p − δ)/q), with the confidence of
 the Clopper–Pearson limits for p and q. One half of the draws chooses the event, the other half
 judges it. Three pairs of inputs are tried: the ends of the ball; samples far outside the ball,
-which the scheme must clip; two neighbouring samples of which one changes, since shared noise would
-show in the other. At last the attacker runs ``encode`` and ``decode`` themselves, with random
-dithers, and checks that two payloads of one update differ.
+which the scheme must clip; two neighbouring samples of which one changes, because shared noise
+would show in the other. Finally the attacker runs ``encode`` and ``decode`` with random dithers and
+checks that two payloads of one update differ.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class FixedDither(SharedStream):
 
 @dataclass(frozen=True)
 class EmpiricalEpsilon:
-    """ε per sample is at least ``lower``, with this confidence; ``event`` is the bet that shows it.
+    """A lower bound on ε per sample with this confidence; ``event`` is the bet that shows it.
 
-    ``certain`` is the bound at a confidence of 1 − 10⁻⁶: above the proven ε, the scheme is broken.
+    ``certain`` is the bound at confidence 1 − 10⁻⁶: above the proven ε, the scheme is broken.
     """
 
     lower: float
@@ -64,7 +64,7 @@ class EmpiricalEpsilon:
     event: str
 
     def or_bet(self, label: str, lower: float, certain: float, event: str) -> EmpiricalEpsilon:
-        """The larger one of this bound and the bound of another bet."""
+        """The larger of this bound and another bet's."""
         certain = max(certain, self.certain)
         if lower <= self.lower:
             return replace(self, certain=certain)
@@ -73,7 +73,7 @@ class EmpiricalEpsilon:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings of every audit: ε asked for, proven, and shown by an attack."""
+    """The result of every audit: ε requested, proven, and shown by an attack."""
 
     scheme: Any
     proven: float
@@ -82,17 +82,17 @@ class Findings:
 
     @property
     def nominal(self) -> float | None:
-        """The ε asked for."""
+        """The requested ε."""
         asked: float | None = self.scheme.guarantee.nominal
         return asked
 
     @property
     def is_consistent(self) -> bool:
-        """Whether no attack surely did better than the proof allows."""
+        """True unless an attack certainly did better than the proof allows."""
         return self.empirical.certain <= self.proven
 
     def as_dict(self) -> dict[str, Any]:
-        """The audit under the names that its JSON has."""
+        """The audit, for JSON."""
         found = asdict(self)
         del found["empirical"]["certain"]
         guarantee = self.scheme.guarantee
@@ -107,7 +107,7 @@ class Findings:
 
 
 def check_effort(draws: int, confidence: float) -> int:
-    """How many draws an attack makes; raises where they or the confidence are too few."""
+    """The number of draws as an int, or ``ValueError`` if draws or confidence are out of range."""
     if not 0.5 <= confidence < 1.0:
         raise ValueError(f"confidence must be from 0.5 to below 1, got {confidence}")
     return check_count("draws", draws, 1000)
@@ -120,7 +120,7 @@ def empirical_epsilon(
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
 ) -> EmpiricalEpsilon:
-    """The best bet found."""
+    """The bound of the best bet found."""
     draws = check_effort(draws, confidence)
     private = private_stream(noise)
     best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
@@ -151,7 +151,7 @@ def report_epsilon(
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
 ) -> EmpiricalEpsilon:
-    """The best bet on reports of an update of one entry, by who knows the client's codebook."""
+    """The best bet on reports of a one-entry update, by an attacker who knows the codebook."""
     draws = check_effort(draws, confidence)
     private = private_stream(noise)
     best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
@@ -172,18 +172,18 @@ def report_epsilon(
 
 
 def _limits(confidence: float, bets: int) -> tuple[float, float]:
-    """The confidence and the certainty of one bet: all bets together have those asked for."""
+    """(confidence, certainty) of one bet, such that all bets together have those requested."""
     return 1.0 - (1.0 - confidence) / bets, 1.0 - (1.0 - CERTAIN) / bets
 
 
 def _branch(private: PrivateStream, number: int) -> PrivateStream:
-    """A stream of noise of its own, from the words that no letter is drawn with."""
+    """A separate stream of noise, from words that no letter is drawn with."""
     key = private.read(lane=_ENCODE_LANE, start=64 * number, count=32).tobytes()
     return PrivateStream.reproducible(key)
 
 
 def _plain(scheme: Scheme) -> Scheme:
-    """The scheme with a public clip of 1, so that the ends of the ball can be fed to ``encode``."""
+    """The scheme with a public clip of 1, so that ``encode`` takes the ends of the ball."""
     return replace(scheme, clip=1.0, center=False, per="update")
 
 
@@ -200,7 +200,7 @@ def _encode_ends(
 
 
 def _repeats(scheme: Scheme) -> bool:
-    """Whether two payloads under one seed are the same: then the noise is not fresh."""
+    """True if two payloads under one seed are equal, so that the noise is not fresh."""
     if scheme.guarantee.nominal is None or not scheme.guarantee.epsilon <= _REPEATS_BELOW:
         return False
     plain = _plain(scheme)
@@ -210,7 +210,7 @@ def _repeats(scheme: Scheme) -> bool:
 
 
 def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
-    """(label, dither word, inputs, other inputs): one or two samples, one of which differs."""
+    """(label, dither word, inputs, other inputs), with one or two samples of which one differs."""
     size = scheme.dimension
     axis = np.zeros((1, size))
     axis[0, 0] = 1.0
@@ -230,7 +230,7 @@ def _bets(scheme: Scheme) -> Iterator[tuple[str, int, Array, Array]]:
 def _draw(
     scheme: Scheme, inputs: Array, word: int, count: int, private: PrivateStream, place: int
 ) -> Integers:
-    """The letters of ``count`` draws; of two samples, both in one number, and their difference."""
+    """Letters of ``count`` draws; for two samples, both in one number and their difference."""
     samples = np.tile(inputs, (count, 1))
     dither = FixedDither(word)
     letters = np.asarray(scheme.codec.to_letters(samples, place, dither, private).values)
@@ -268,7 +268,7 @@ def bet(
 
 
 def _events(ours: Integers, theirs: Integers, kind: str) -> Iterator[tuple[int, int]]:
-    """Each of the commonest values; unless they are pairs, also all values on a side of a cut."""
+    """Each of the most common values; unless they are pairs, also all values beyond a cut."""
     values, counts = np.unique(np.concatenate((ours, theirs)), return_counts=True)
     for index in np.argsort(-counts, kind="stable")[:_SINGLES]:
         yield int(values[index]), int(values[index])

@@ -1,13 +1,12 @@
-"""P(letter | x, dither) of scalar schemes, and the exact ε it gives.
+"""The exact ε of scalar schemes, from P(letter | x, dither).
 
-The channel is evaluated in log space on a grid of inputs that holds both ends of [−1, 1], for a
-grid of dithers that holds both extremes and is refined around the worst of them; the supremum is
-the ε of one sample:
+The channel is evaluated in log space on a grid of inputs with both ends of [−1, 1], for a grid of
+dithers with both extremes, refined around the worst dither. The supremum is the ε of one sample:
 
     server    knows the dither: max over dithers, letters and pairs of inputs
-    decoded   sees the decoded value. A subtracted dither can be read off it (the decoded values of
-              different dithers never coincide), so this is the server's ε again; a dither that
-              stays in (``dq``) or a private one (``mvu``) cannot, and is averaged over
+    decoded   sees the decoded value. It reveals a subtracted dither, as the decoded values of
+              different dithers never coincide, so this is the server's ε. A dither that stays in
+              (``dq``) or is private (``mvu``) is averaged over
     network   sees the letter but not the dither (keyed payloads): the average over dithers, by
               the midpoint rule, good to four digits
 """
@@ -40,16 +39,16 @@ class ExactEpsilon:
 
 
 def exact_epsilon(scheme: Scheme | Sphere) -> ExactEpsilon | None:
-    """The exact ε of a scalar scheme; None on more dimensions, with a δ, or without a channel.
+    """The exact ε of a scalar scheme; None for more dimensions, with a δ, or without a channel.
 
-    Of a ``Sphere``: that of the integers it draws updates of one entry with.
+    For a ``Sphere``, the ε of the integers that draw updates of one entry.
     """
-    if isinstance(scheme, Sphere):  # whoever sees a report sees all there is
+    if isinstance(scheme, Sphere):  # a report is all there is to see
         epsilon = scheme.guarantee_for(1).epsilon
         return ExactEpsilon(epsilon, epsilon, epsilon)
     if scheme.dimension != 1 or scheme.guarantee.delta:
         return None
-    if not scheme.codec.has_dither:  # what is sent is all there is to see
+    if not scheme.codec.has_dither:  # the payload is all there is to see
         epsilon = scheme.guarantee.epsilon
         if scheme.codec.channel is not None:
             with np.errstate(divide="ignore"):
@@ -73,7 +72,7 @@ def exact_epsilon(scheme: Scheme | Sphere) -> ExactEpsilon | None:
 
 
 def log_channel(scheme: Scheme, dither: float, inputs: Array = INPUTS) -> Array:
-    """``Codec.log_channel``; ``ValueError`` where the scheme has no exact channel."""
+    """``Codec.log_channel``, or ``ValueError`` if the scheme has no exact channel."""
     channel = scheme.codec.log_channel(dither, inputs)
     if channel is None:
         raise ValueError(f"no exact channel for {scheme.spec}")
@@ -81,7 +80,7 @@ def log_channel(scheme: Scheme, dither: float, inputs: Array = INPUTS) -> Array:
 
 
 def _between(scheme: Scheme, dithers: Array) -> float:
-    """The largest ε of the dithers around the worst of the grid."""
+    """The largest ε for dithers around the worst of the grid."""
     from scipy import optimize
 
     if scheme.guarantee.epsilon == math.inf:

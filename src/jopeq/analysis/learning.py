@@ -1,10 +1,10 @@
 """The learning rule: will a run with this much noise learn anything?
 
-Noise of independent rounds averages out, signal adds up: what counts is the error of the mean over
-all rounds, ``error ÷ rounds``, beside the update's energy. The bounds are calibrated on real runs
-(``tests/analysis/test_learning.py`` holds the table): 100 hospitals at an error of 29 in each of 20
-rounds, 1.4 over all, learn 86.5% where 91.1% is possible; ten hospitals at 33 learn next to
-nothing.
+Noise of independent rounds averages out and signal adds up. What counts is therefore the error of
+the mean over all rounds, ``error ÷ rounds``, relative to the update's energy. The bounds are
+calibrated on real runs (table in ``tests/analysis/test_learning.py``): 100 hospitals with an error
+of 29 in each of 20 rounds, 1.4 overall, reach 86.5% where 91.1% is possible; ten hospitals with 33
+learn next to nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_proposal import SIGNAL
 
 CLEAR, NOISY, DROWNED = 0.1, 1.0, 10.0
-"""Bounds of ``error ÷ rounds``: it learns, loses some accuracy, loses much; above, noise."""
+"""Upper bounds of ``error ÷ rounds``: the run learns, loses some accuracy, loses much."""
 
-REMEDY = "take more clients, a smaller model (freeze tensors) or a larger ε"
+REMEDY = "use more clients, a smaller model (freeze tensors) or a larger ε"
 _SENTENCES = {
     "learns": "it learns",
     "loses some": "it learns, and loses some accuracy",
@@ -35,7 +35,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outlook of a run; ``averaged`` is the error over all its rounds."""
+    """The outlook of a run; ``averaged`` is the error of the mean over all its rounds."""
 
     code: Literal["learns", "loses some", "loses much", "noise"]
     error: float
@@ -43,24 +43,24 @@ class Verdict:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nothing reliable will be learnt."""
+        """True if nothing reliable will be learnt."""
         return self.code == "noise"
 
     def __str__(self) -> str:
-        each, over_all = (
+        each, overall = (
             f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
             for value in (self.error, self.averaged)
         )
-        return f"error {each} a round, {over_all} over all rounds: {_SENTENCES[self.code]}"
+        return f"error {each} per round, {overall} over all rounds: {_SENTENCES[self.code]}"
 
 
 def judge(error: float, rounds: int, *, lasting: float = 0.0) -> Verdict:
-    """The verdict on ``rounds`` rounds, each of whose means has this error over the signal.
+    """The verdict on ``rounds`` rounds whose means have this error relative to the signal.
 
-    ``lasting`` is the part of the error that biases make: no number of rounds lowers it.
+    ``lasting`` is the error's part from biases, which no number of rounds lowers.
 
     >>> print(judge(29.0, rounds=20))
-    error 29 a round, 1.45 over all rounds: it learns, and loses much accuracy
+    error 29 per round, 1.45 over all rounds: it learns, and loses much accuracy
     """
     averaged = lasting + (error - lasting) / check_count("rounds", rounds, 1)
     if averaged <= CLEAR:
@@ -78,9 +78,9 @@ def judge_records(plan: RecordPlan, rounds: int) -> Verdict:
 def mean_error(
     scheme: Scheme | Sphere | ClientSum, dimension: int, clients: int
 ) -> tuple[float, float]:
-    """E‖error of the mean of one round‖² over the update's energy, and the lasting part of it.
+    """(E‖error of one round's mean‖² over the update's energy, its lasting part).
 
-    Updates are as long as the clip, or Gaussian at the best spread where entries are clipped.
+    Updates are as long as the clip, or Gaussian at the best spread if entries are clipped.
     """
     if isinstance(scheme, ClientSum):
         count = min(max(clients, scheme.threshold), scheme.clients)

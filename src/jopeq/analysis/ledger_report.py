@@ -1,12 +1,11 @@
-"""A ledger as one page for a data protection officer: HTML and Markdown of the same content."""
+"""A ledger as one page for a data protection officer, in HTML and in Markdown."""
 
 from __future__ import annotations
 
 import html
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jopeq.ledger import Ledger, Run, printable
 from jopeq.privacy.guarantee import digits_up, strength_of
@@ -14,124 +13,89 @@ from jopeq.registry import scheme_from_spec
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
 
-_MARKS = re.compile(r"([\\`*_\[\]<>|#&~])")
+Block = str | list[str] | tuple[tuple[str, ...], ...]
+"""A paragraph, a list of points, or a table whose first row is its heading."""
 
-_WHOM = {
+_MARKS = re.compile(r"([\\`*_\[\]<>|#&~])")
+# (unit, adversary): who is protected, against whom, what is not protected
+_KINDS: dict[tuple[str, str], tuple[str, str, list[str]]] = {
     ("record", "sum"): (
         "every patient: one record of this hospital",
         "the server, the other hospitals, and everybody who sees the results",
+        [
+            "A patient from their own hospital, which holds the records.",
+            "A person with more records, or records in more hospitals, than the assumptions name.",
+            "The hospital as a whole: what is typical of its patients may show.",
+        ],
     ),
     ("client", "sum"): (
-        "this client (the hospital or device) with all that it contributed",
+        "this client (the hospital or device) with all its contributions",
         "the server, the other clients, and everybody who sees the results",
+        ["A client, if more clients work with the server than the assumptions name."],
     ),
     ("client", "server"): (
-        "this client (the person or device) with all that it sent",
+        "this client (the person or device) with all its messages",
         "the server, which keeps every message, and everybody it tells",
+        ["Anything sent besides the messages that were charged."],
     ),
 }
-_UNUSED = (
+_UNUSED: tuple[str, str, list[str]] = (
     "nobody yet: the first run says whether it is a patient, a client or a person",
     "nobody yet",
+    [],
 )
-_ALWAYS = (
-    (
-        "Facts that hold without any one person. If the results show that smoking harms, they say "
-        "so about every smoker, whether or not the smoker took part."
-    ),
+_CHECK = (
+    "“jopeq ledger show NAME” prints the same ε from the same file, and “jopeq ledger report” "
+    "writes this page again. Proofs and tests: the pages Guarantees and Threat model of jopeq's "
+    "documentation."
+)
+_ALWAYS = [
+    "Facts that hold without any one person, such as that smoking harms every smoker.",
     "That this client took part, when, and how many numbers it sent.",
-    "The computer that holds the data and its memory: whoever breaks in sees all of it.",
+    "The computer that holds the data, and its memory: whoever breaks in sees everything.",
     "Uses of the same data that are not charged to this ledger. Their ε adds to this one.",
+]
+_RESTS_ON = (
+    "The random numbers of the operating system are good, the published jopeq program ran "
+    "unchanged, and the ledger's file was never replaced by an older copy. Also:"
 )
-_NOT_PROTECTED = {
-    ("record", "sum"): (
-        "A patient from their own hospital, which holds the records.",
-        "A person who has more records, or records in more hospitals, than the assumptions name.",
-        "The hospital as a whole: what is typical of its patients may show.",
-    ),
-    ("client", "sum"): (
-        "A client, if more clients work with the server than the assumptions name.",
-    ),
-    ("client", "server"): ("Anything sent beside the messages that were charged.",),
-}
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2327; --soft: #5b666d; --line: #d9dfe2; --page: #fff;
   --mark: #00804a; --box: #f3f7f5; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8ecee; --soft: #a4b0b6; --line: #3a444a;
   --page: #14181a; --mark: #3ae4a0; --box: #1b2421; } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
-  max-width: 46rem; margin: 2.5rem auto; padding: 0 1.2rem; }
-h1 { font-size: 1.7rem; margin: 0 0 .3rem; }
+  max-width: 46rem; margin: 2.5rem auto; padding: 0 1.2rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
-p, li { overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0;
-  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 600; font-size: .9rem; }
+  border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-size: .9rem; }
 section:first-of-type { background: var(--box); border-left: 4px solid var(--mark);
-  padding: .2rem 1rem .6rem; margin-top: 1.2rem; }
-section:first-of-type h2 { margin-top: .6rem; border: 0; }
+  padding: .2rem 1rem .6rem; }
 @media print { body { margin: 0; max-width: none; font-size: 11pt; } h2 { break-after: avoid; } }
 """.strip()
+_PAGE = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>TITLE</title>
+<style>
+{_STYLE}
+</style>
+</head>
+<body>
+<h1>TITLE</h1>
+"""
 
 
-@dataclass(frozen=True)
-class _Section:
-    """A heading, a paragraph, a table (its first row is the heading) and a list."""
+class LedgerReport(NamedTuple):
+    """The page, made from the ledger alone: the same ledger gives the same texts."""
 
-    heading: str
-    text: str = ""
-    table: tuple[tuple[str, ...], ...] = ()
-    points: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class LedgerReport:
-    """The page. Both texts are made from the ledger alone: the same ledger, the same texts."""
-
-    title: str
-    sections: tuple[_Section, ...]
-
-    @property
-    def markdown(self) -> str:
-        """The page as Markdown."""
-        blocks = [f"# {_escape(self.title)}"]
-        for one in self.sections:
-            blocks.append(f"## {one.heading}")
-            blocks += [_escape(one.text)] if one.text else []
-            if one.table:
-                rows = [f"| {' | '.join(map(_escape, row))} |" for row in one.table]
-                blocks.append("\n".join([rows[0], "|---" * len(one.table[0]) + "|", *rows[1:]]))
-            if one.points:
-                blocks.append("\n".join(f"- {_escape(point)}" for point in one.points))
-        return "\n\n".join(blocks) + "\n"
-
-    @property
-    def html(self) -> str:
-        """The page as one HTML file without scripts, which asks for nothing."""
-        title = html.escape(self.title)
-        parts = []
-        for one in self.sections:
-            parts.append(f"<section>\n<h2>{html.escape(one.heading)}</h2>")
-            parts += [f"<p>{html.escape(one.text)}</p>"] if one.text else []
-            if one.table:
-                head, *rows = one.table
-                lines = [_row("th", head)] if any(head) else []
-                lines += (_row("td", row) for row in rows)
-                parts.append('<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>")
-            if one.points:
-                points = "\n".join(f"<li>{html.escape(point)}</li>" for point in one.points)
-                parts.append(f"<ul>\n{points}\n</ul>")
-            parts.append("</section>")
-        return (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            '<meta http-equiv="Content-Security-Policy" '
-            "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-            f"<title>{title}</title>\n<style>\n{_STYLE}\n</style>\n</head>\n<body>\n"
-            f"<h1>{title}</h1>\n" + "\n".join(parts) + "\n</body>\n</html>\n"
-        )
+    markdown: str
+    html: str  # one file without scripts, which loads nothing
 
 
 def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
@@ -141,37 +105,46 @@ def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
     >>> page.markdown.splitlines()[0]
     '# Privacy report: heart.json'
     """
-    spent = ledger.spent
-    kind = (spent.unit, spent.adversary)
-    whom, against = _WHOM[kind] if ledger.rounds else _UNUSED
-    sections = [_Section("In short", table=(("", ""), *_summary(ledger, whom, against)))]
+    title, spent = f"Privacy report: {name}", ledger.spent
+    kind = _KINDS[spent.unit, spent.adversary] if ledger.rounds else _UNUSED
+    whom, against, open_to = kind
+    points = [f"{text[:1].upper()}{text[1:]}." for text in spent.assumptions]
+    sections: dict[str, list[Block]] = {"In short": [(("", ""), *_summary(ledger, whom, against))]}
     if ledger.rounds:
-        sections += [
-            _Section("What this ε means", _meaning(spent.epsilon, spent.delta)),
-            _list_runs(ledger),
-        ]
-    else:
-        sections.append(_Section("What was asked", "Nothing yet: this ledger is unused."))
-    assumed = tuple(f"{text[:1].upper()}{text[1:]}." for text in spent.assumptions)
-    sections += [
-        _Section(
-            "What the promise rests on",
-            "The random numbers of the operating system are good, the published jopeq program ran "
-            "unchanged, and the ledger's file was never replaced by an older copy. Further:",
-            points=assumed or ("Nothing yet.",),
-        ),
-        _Section(
-            "What is not protected",
-            points=(*(_NOT_PROTECTED[kind] if ledger.rounds else ()), *_ALWAYS),
-        ),
-        _Section(
-            "How to check this page",
-            f"“jopeq ledger show {name}” prints the same ε from the same file, and “jopeq ledger "
-            "report” writes this page again. Proofs and tests: the pages Guarantees and Threat "
-            "model of jopeq's documentation.",
-        ),
-    ]
-    return LedgerReport(f"Privacy report: {name}", tuple(sections))
+        sections["What this ε means"] = [_meaning(spent.epsilon, spent.delta)]
+    sections |= {
+        "What was asked": [_runs(ledger) if ledger.rounds else "Nothing: this ledger is unused."],
+        "What the promise rests on": [_RESTS_ON, points or ["Nothing yet."]],
+        "What is not protected": [[*open_to, *_ALWAYS]],
+        "How to check this page": [_CHECK.replace("NAME", name)],
+    }
+    markdown, page = [f"# {_escape(title)}"], _PAGE.replace("TITLE", html.escape(title))
+    for heading, blocks in sections.items():
+        markdown += [f"## {heading}", *map(_to_markdown, blocks)]
+        shown = "\n".join([f"<h2>{html.escape(heading)}</h2>", *map(_to_html, blocks)])
+        page += f"<section>\n{shown}\n</section>\n"
+    return LedgerReport("\n\n".join(markdown) + "\n", f"{page}</body>\n</html>\n")
+
+
+def _to_markdown(block: Block) -> str:
+    if isinstance(block, str):
+        return _escape(block)
+    if isinstance(block, list):
+        return "\n".join(f"- {_escape(point)}" for point in block)
+    head, *rows = (f"| {' | '.join(map(_escape, row))} |" for row in block)
+    return "\n".join([head, "|---" * len(block[0]) + "|", *rows])
+
+
+def _to_html(block: Block) -> str:
+    if isinstance(block, str):
+        return f"<p>{html.escape(block)}</p>"
+    if isinstance(block, list):
+        return "<ul>\n" + "\n".join(f"<li>{html.escape(point)}</li>" for point in block) + "\n</ul>"
+    lines = []
+    for tag, row in zip(["th", *["td"] * len(block)], block, strict=False):
+        cells = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+        lines += [f"<tr>{cells}</tr>"] if any(row) else []
+    return "<table>\n" + "\n".join(lines) + "\n</table>"
 
 
 def _summary(ledger: Ledger, whom: str, against: str) -> tuple[tuple[str, str], ...]:
@@ -180,7 +153,7 @@ def _summary(ledger: Ledger, whom: str, against: str) -> tuple[tuple[str, str], 
     return (
         ("Protected", whom),
         ("Against", against),
-        ("ε spent", f"{digits_up(spent.epsilon)}{strength}, all rounds together"),
+        ("ε spent", f"{digits_up(spent.epsilon)}{strength}, for all rounds together"),
         ("ε allowed", f"{budget}; jopeq refuses a round that would exceed it"),
         ("δ", f"{ledger.delta:g}: the chance that the promise fails" if ledger.delta else "0"),
         ("Rounds", f"{ledger.rounds}"),
@@ -192,27 +165,25 @@ def _meaning(epsilon: float, delta: float) -> str:
     if epsilon > 30.0:
         return (
             f"ε = {digits_up(epsilon)} promises nothing about a person: e^ε is astronomical. It is "
-            "what promises for single numbers add up to."
+            "the sum of promises for single numbers."
         )
     sure = min(99.999, 100.0 / (1.0 + math.exp(-epsilon)))
-    but = f", but for a chance of δ = {delta:g}" if delta else ""
+    but = f", except with a chance of δ = {delta:g}" if delta else ""
     return (
         "Compare two worlds: one with the protected data, one without. Nothing that the attacker "
         f"sees is more than e^ε = {digits_up(math.exp(epsilon), 3)} times likelier in one world "
         f"than in the other{but}. An attacker who thinks 50:50 that somebody's data were used can "
-        f"become at most {digits_up(sure, 4)}% sure{', but for the same chance' if delta else ''}."
+        f"become at most {digits_up(sure, 4)}% sure{', with the same exception' if delta else ''}."
     )
 
 
-def _list_runs(ledger: Ledger) -> _Section:
+def _runs(ledger: Ledger) -> Block:
     rows = [
         (*describe_run(run), f"{run.spent.rounds} of {run.planned}", _days(run.first, run.last))
         for run in ledger.runs
     ]
-    if not rows:
-        rows = [("all", describe_updates(ledger.scheme), f"{ledger.rounds}", _days(*ledger.days))]
-    heading = ("run", "asked", "rounds", "dates (UTC)")
-    return _Section("What was asked", table=(heading, *rows))
+    everything = ("all", describe_updates(ledger.scheme), f"{ledger.rounds}", _days(*ledger.days))
+    return (("run", "asked", "rounds", "dates (UTC)"), *(rows or [everything]))
 
 
 def describe_run(run: Run) -> tuple[str, str]:
@@ -241,7 +212,7 @@ def describe_run(run: Run) -> tuple[str, str]:
 
 
 def describe_updates(spec: str | None) -> str:
-    """The scheme of a ledger of updates in words; the spec as it is, where it is unknown."""
+    """The scheme of a ledger of updates in words; an unknown spec unchanged."""
     try:
         built = scheme_from_spec(spec or "")
     except ValueError:
@@ -255,10 +226,6 @@ def _days(first: str, last: str) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _row(tag: str, cells: tuple[str, ...]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-
 def _escape(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Text that Markdown shows unchanged, on one line."""
     return _MARKS.sub(r"\\\1", " ".join(text.split()))

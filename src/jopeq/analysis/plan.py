@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from jopeq.analysis.learning import CLEAR, Verdict, judge, judge_records, mean_error
-from jopeq.checks import check_count
+from jopeq.checks import check_count, check_delta
 from jopeq.entries.spread import best_spread
 from jopeq.errors import DesignError
 from jopeq.privacy.calibration import check_epsilon
-from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import portable
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import PrivateStream
@@ -32,17 +31,31 @@ _GOOD_ERROR = 0.1  # of the update's energy: a mean that points where the true o
 
 
 @dataclass(frozen=True)
-class PlanRow:
+class _Row:
+    unit: ClassVar[str]
+
+    scheme: Any
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers by name, for JSON."""
+        found = {"unit": self.unit, "name": self.scheme.name, "scheme": self.scheme.spec}
+        return found | self._numbers()
+
+    def _numbers(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+
+
+@dataclass(frozen=True)
+class PlanRow(_Row):
     """One scheme for one job. Errors are in scaled units or normalised; ε against the server."""
 
     unit: ClassVar[str] = "sample"
 
-    scheme: Scheme
     bits_per_entry: float
     payload_bytes: int
     distortion: float
     bias: float  # at the edge of the ball, where clamping pulls most
-    spread: float | None  # the best one for that many clients
+    spread: float | None  # the best one for this number of clients
     error: float  # normalised, of the mean of all clients, at the best spread; biases included
     nominal: float | None
     per_sample: float
@@ -50,49 +63,59 @@ class PlanRow:
     per_client: float
     delta: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """The row under the names that its JSON has."""
+
+@dataclass(frozen=True)
+class RecordRow(_Row):
+    """A number of rounds for a patient's ε, with a good sampling, and the result."""
+
+    unit: ClassVar[str] = "record"
+
+    scheme: RecordSum
+    plan: RecordPlan
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict by ``analysis.learning``."""
+        return judge_records(self.plan, self.scheme.rounds)
+
+    @property
+    def records_enough(self) -> int:
+        """Records with which this run loses next to nothing, to two digits."""
+        needed = _SLACK * self.scheme.records * math.sqrt(self.verdict.averaged / CLEAR)
+        unit = int(10 ** max(0, len(str(int(needed))) - 2))
+        enough = math.ceil(needed / unit) * unit
+        return min(enough, self.scheme.records) if self.verdict.code == "learns" else enough
+
+    def _numbers(self) -> dict[str, Any]:
+        names = ("noise_multiplier", "bits", "error", "epsilon")
         return {
-            "scheme": self.scheme.spec,
-            "name": self.scheme.name,
-            "entries_per_sample": self.scheme.dimension,
-            "bits_per_entry": self.bits_per_entry,
-            "payload_bytes": self.payload_bytes,
-            "distortion": self.distortion,
-            "bias_at_edge": self.bias,
-            "best_spread": self.spread,
-            "normalised_error": self.error,
-            "epsilon_nominal": self.nominal,
-            "epsilon_per_sample": self.per_sample,
-            "epsilon_per_update": self.per_update,
-            "epsilon_per_client": self.per_client,
-            "delta": self.delta,
+            **{name: getattr(self.scheme, name) for name in ("rounds", "sampling", "delta")},
+            **{name: getattr(self.plan, name) for name in names},
+            "payload_bytes": -(-self.plan.payload_bits // 8),
+            "records_enough": self.records_enough,
+            "verdict": self.verdict.code,
         }
 
 
-def plan_schemes(epsilon: float, rate: float) -> Iterator[Scheme]:
-    """Every scheme that these two numbers make."""
-    yield scheme("none")
-    yield scheme("sdq", rate=rate)
-    yield scheme("laplace", epsilon=epsilon)
-    yield scheme("t", epsilon=epsilon)
-    yield scheme("dq", rate=rate)
-    yield scheme("laplace+sdq", epsilon=epsilon, rate=rate)
-    yield scheme("jopeq", epsilon=epsilon, rate=rate)
-    for name in ("t+sdq", "jopeq"):
-        yield from _if_possible(name, epsilon=epsilon, rate=rate, lattice="A2")
-    yield from _if_possible("mvu", epsilon=epsilon, rate=rate)
-    yield scheme("response", epsilon=epsilon, rate=rate)
+@dataclass(frozen=True)
+class PeopleRow(_Row):
+    """One way to protect a client's whole update; ε covers all rounds of one client."""
+
+    unit: ClassVar[str] = "client"
+
+    trusts: str
+    bits: float  # per client and round
+    error: float  # E‖mean − true mean‖²/C², if every update is as long as the clip C
+    people: int  # clients per round needed for an error of 0.1
+    epsilon: float
+    delta: float
+    verdict: Verdict  # on all rounds together
+
+    def _numbers(self) -> dict[str, Any]:
+        return super()._numbers() | {"verdict": self.verdict.code}
 
 
-def _if_possible(name: str, **parameters: Any) -> Iterator[Scheme]:
-    """The scheme, unless these parameters do not make one (too many letters, half a bit…)."""
-    try:
-        built = scheme(name, **parameters)
-        _ = built.guarantee  # a channel is solved when it is first asked for
-    except (ValueError, DesignError):
-        return
-    yield built
+Row = PlanRow | PeopleRow | RecordRow
 
 
 def plan(
@@ -108,11 +131,11 @@ def plan(
 ) -> list[Row]:
     """The table for updates of ``dimension`` entries, before anything is trained.
 
-    With ``records`` ε is a patient's: one row for each number of rounds to choose from (or for
-    ``rounds``), with ``clients`` hospitals, by default 10. Else ε is a client's, over ``rounds``
-    rounds (1) of ``clients`` clients (1,000): one row for each answer to "whom do you trust?".
-    A ``rate`` adds every per-entry scheme of so many bits, where ε is of one entry. ``colluding``
-    participants of a sum may help the server. ``row.unit`` tells the rows apart.
+    With ``records``, ε is a patient's: one row per number of rounds to choose from (or for
+    ``rounds``), for ``clients`` hospitals, by default 10. Otherwise ε is a client's, over
+    ``rounds`` rounds (1) of ``clients`` clients (1,000): one row per answer to "whom do you
+    trust?". A ``rate`` adds every per-entry scheme of so many bits, where ε is of one entry.
+    ``colluding`` participants of a sum may help the server. ``row.unit`` tells the rows apart.
 
     >>> for row in plan(8.0, dimension=7850, clients=1000):
     ...     print(row.scheme.name, row.trusts, row.people > 1000)
@@ -144,8 +167,26 @@ def plan(
         check_count(name, value, 1)
     rows: list[Row] = [*_plan_clients(epsilon, **job, delta=delta, colluding=colluding)]
     if rate is not None:
-        rows += [plan_row(each, **job, delta=delta) for each in plan_schemes(epsilon, rate)]
+        rows += [plan_row(each, **job, delta=delta) for each in _plan_schemes(epsilon, rate)]
     return rows
+
+
+def _plan_schemes(epsilon: float, rate: float) -> Iterator[Scheme]:
+    """Every scheme that these two numbers make."""
+    both = {"epsilon": epsilon, "rate": rate}
+    yield scheme("none")
+    yield scheme("sdq", rate=rate)
+    yield scheme("laplace", epsilon=epsilon)
+    yield scheme("t", epsilon=epsilon)
+    yield scheme("dq", rate=rate)
+    for name in ("laplace+sdq", "jopeq", "response"):
+        yield scheme(name, **both)
+    pairs = {"lattice": "A2"}
+    for name, more in (("t+sdq", pairs), ("jopeq", pairs), ("mvu", {})):
+        with suppress(ValueError, DesignError):  # too many letters, half a bit, …
+            built = scheme(name, **both, **more)
+            _ = built.guarantee  # solves the channel
+            yield built
 
 
 def plan_row(
@@ -156,14 +197,13 @@ def plan_row(
     client = guarantee.for_client(dimension, rounds, delta=delta)
     update = guarantee if guarantee.unit == "update" else guarantee.for_update(dimension)
     stream = PrivateStream.reproducible(_TEST_KEY)
-    spread = best_spread(planned, clients) if planned.codec.is_bounded else None
     return PlanRow(
         scheme=planned,
         bits_per_entry=planned.bits_per_entry,
         payload_bytes=len(planned.encode(portable.normal(stream, 0, dimension))),
         distortion=planned.distortion,
         bias=planned.bias(),
-        spread=spread,
+        spread=best_spread(planned, clients) if planned.codec.is_bounded else None,
         error=mean_error(planned, dimension, clients)[0],
         nominal=guarantee.nominal,
         per_sample=guarantee.epsilon,
@@ -173,106 +213,28 @@ def plan_row(
     )
 
 
-@dataclass(frozen=True)
-class RecordRow:
-    """A number of rounds for an ε of a patient, a good sampling for it, and what they give."""
-
-    unit: ClassVar[str] = "record"
-
-    scheme: RecordSum
-    plan: RecordPlan
-
-    @property
-    def verdict(self) -> Verdict:
-        """By the rule of ``analysis.learning``."""
-        return judge_records(self.plan, self.scheme.rounds)
-
-    @property
-    def records_enough(self) -> int:
-        """Records with which the same rounds and sampling lose next to nothing, in two digits."""
-        needed = _SLACK * self.scheme.records * math.sqrt(self.verdict.averaged / CLEAR)
-        unit = int(10 ** max(0, len(str(int(needed))) - 2))
-        enough = math.ceil(needed / unit) * unit
-        return min(enough, self.scheme.records) if self.verdict.code == "learns" else enough
-
-    def as_dict(self) -> dict[str, Any]:
-        """The row under the names that its JSON has."""
-        plan, scheme = self.plan, self.scheme
-        return {
-            "scheme": scheme.spec,
-            "rounds": scheme.rounds,
-            "sampling": scheme.sampling,
-            "noise_multiplier": plan.noise_multiplier,
-            "bits": plan.bits,
-            "payload_bytes": -(-plan.payload_bits // 8),
-            "error": plan.error,
-            "error_beside_central": plan.error / plan.central_error,
-            "epsilon_per_record": plan.epsilon,
-            "delta": plan.delta,
-            "verdict": self.verdict.code,
-            "records_enough": self.records_enough,
-        }
-
-
-@dataclass(frozen=True)
-class PeopleRow:
-    """One way to protect a client's whole update; ε of all the client's rounds together."""
-
-    unit: ClassVar[str] = "client"
-
-    scheme: Sphere | ClientSum
-    trusts: str
-    bits: float  # that a client sends a round
-    error: float  # E‖mean − true mean‖²/C², when every update is as long as the clip C
-    people: int  # whose updates must be averaged for an error of a tenth
-    guarantee: Guarantee
-    verdict: Verdict  # on all rounds together
-
-    def as_dict(self) -> dict[str, Any]:
-        """The row under the names that its JSON has."""
-        return {
-            "scheme": self.scheme.spec,
-            "name": self.scheme.name,
-            "trusts": self.trusts,
-            "bits_per_client_and_round": self.bits,
-            "normalised_error": self.error,
-            "people_for_an_error_of_a_tenth": self.people,
-            "verdict": self.verdict.code,
-            "epsilon_per_person": self.guarantee.epsilon,
-            "delta": self.guarantee.delta,
-            "adversary": self.guarantee.adversary,
-        }
-
-
-Row = PlanRow | PeopleRow | RecordRow
-
-
 def _plan_clients(
     epsilon: float, *, dimension: int, rounds: int, clients: int, delta: float, colluding: int
 ) -> Iterator[PeopleRow]:
     """Schemes with an ε for the client who takes part in ``rounds`` rounds of ``clients`` each."""
     check_epsilon(epsilon)
-    if not 0.0 <= delta < 1.0:
-        raise ValueError(f"delta must be from 0 to below 1, got {delta!r}")
+    check_delta(delta)
     if LEAST_EPSILON <= epsilon / rounds <= MOST_EPSILON:
         local = Sphere(epsilon=epsilon / rounds, clip=1.0, max_entries=max(dimension, 1 << 22))
         one, bits = local.expected_error(dimension), local.bits_for(dimension)
         needed, verdict = math.ceil(one / _GOOD_ERROR), judge(one / clients, rounds)
         person = local.guarantee.for_client(dimension, rounds)
-        yield PeopleRow(local, "nobody", bits, one / clients, needed, person, verdict)
+        spent = person.epsilon, person.delta
+        yield PeopleRow(local, "nobody", bits, one / clients, needed, *spent, verdict)
     if epsilon > MAX_EPSILON or delta == 0.0 or not 3 <= clients <= MAX_HONEST:
         return  # a sum of Gaussian noise needs a δ, and others to hide among
     summed = ClientSum(
-        epsilon=epsilon,
-        colluding=colluding,
-        delta=delta,
-        clip=1.0,
-        clients=clients,
+        epsilon=epsilon, delta=delta, clip=1.0, clients=clients, rounds=rounds, colluding=colluding,
         threshold=max(3, math.ceil(0.9 * clients)),  # a tenth of the clients may drop out
-        rounds=rounds,
-    )
+    )  # fmt: skip
     with suppress(ValueError):  # such a sum has no plan
         error, bits = summed.expected_error(dimension), summed.plan(dimension).payload_bits
         needed = math.ceil(clients * math.sqrt(error / _GOOD_ERROR))  # it falls as 1/K²
-        found = summed.guarantee, judge(error, rounds)
-        yield PeopleRow(summed, "only the sum", bits, error, needed, *found)
+        spent = summed.guarantee.epsilon, summed.guarantee.delta
+        verdict = judge(error, rounds)
+        yield PeopleRow(summed, "only the sum", bits, error, needed, *spent, verdict)

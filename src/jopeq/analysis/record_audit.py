@@ -1,4 +1,4 @@
-"""Audits of private sums: what real sums of shares show of one record, or of one client."""
+"""Audits of private sums: the ε that real sums of shares show for one record or client."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _COIN_LANE = 0  # of a private stream
 
 @dataclass(frozen=True)
 class RecordAudit(Findings):
-    """ε of a record or client at δ: asked for, proven, and found by an attack on real sums.
+    """ε of a record or client at δ: requested, proven, and found by an attack on real sums.
 
-    The attacked rows are as long as the clip, and each is all alone in one turned coordinate:
-    the attacker knows all other rows and computes the likelihood ratio of every round's sum with
-    and without the one. ``estimated`` composes how far a row moves a sum compared with the noise.
+    The attacked rows are as long as the clip, each alone in one rotated coordinate. The attacker
+    knows all other rows and computes the likelihood ratio of every round's sum with and without
+    this one. ``estimated`` composes how far a row moves a sum relative to the noise.
     """
 
     estimated: float
@@ -85,7 +85,7 @@ def audit_records(
 
 
 class _Attack:
-    """Canaries, one for each coordinate, of which coins choose half."""
+    """Canaries, one per coordinate, half of which are chosen by coins."""
 
     def __init__(self, scheme: RecordSum, plan: RecordPlan) -> None:
         self._scheme, self._plan = scheme, plan
@@ -97,7 +97,7 @@ class _Attack:
         self._variance = plan.honest * plan.sigma**2
 
     def run(self) -> tuple[Array, NDArray[np.bool_], Array]:
-        """Log-likelihood ratios of all rounds, who is in, and (seen where sent, seen where not)."""
+        """(log-likelihood ratios of all rounds, who is in, (values seen, which were sent))."""
         scheme, count = self._scheme, self._plan.dimension
         words = PrivateStream().words64(lane=_COIN_LANE, start=0, count=count)
         coins = (words & np.uint64(1)).astype(np.bool_)
@@ -112,7 +112,7 @@ class _Attack:
         return score, coins, np.concatenate(seen, axis=1)
 
     def _sum(self, is_sent: NDArray[np.bool_]) -> Array:
-        """The sum of real shares, in steps, of turned coordinates."""
+        """The sum of real shares in rotated coordinates, in steps."""
         scheme, plan = self._scheme, self._plan
         sent = self._canaries[is_sent]
         total = ClippedTotal(plan.dimension, scheme.clip).add(sent)
@@ -125,7 +125,7 @@ class _Attack:
 
 
 def _lower_strength(seen: Array, confidence: float) -> float:
-    """How many deviations a record moves a sum, at least, with this confidence."""
+    """A lower limit, with this confidence, of a sum's shift by a record in standard deviations."""
     sent, rest = (seen[0][seen[1] == is_sent] for is_sent in (1.0, 0.0))
     if min(len(sent), len(rest)) < 2:
         return 0.0

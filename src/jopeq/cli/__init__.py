@@ -19,7 +19,7 @@ _OF_LAB = ("attack", "demo", "explore", "train")
 
 
 class _Commands(TyperGroup):
-    """Names the new command to whoever types an old one."""
+    """Answers an old command with the name of the new one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,4 +1,4 @@
-"""Make an app of commands and start it: ``jopeq``, and whoever builds commands on it."""
+"""The app that ``jopeq`` and other collections of commands are made of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jopeq.versions import __version__
 def make_app(
     about: str, commands: Iterable[Callable[..., None]], group: type[TyperGroup] = TyperGroup
 ) -> typer.Typer:
-    """An app of these commands with ``--version``; ``about`` is the first line of its help."""
+    """An app with these commands and ``--version``; ``about`` is the first line of its help."""
     app = typer.Typer(
         cls=group,
         help=about,
@@ -55,7 +55,7 @@ def _options(
 
 
 def start(app: typer.Typer) -> None:
-    """Run the app. A terminal that has no ε shows a question mark instead."""
+    """Run the app. A terminal without ε shows a question mark instead."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -1,4 +1,4 @@
-"""``jopeq audit``: the ε asked for, the ε proven, and the ε that an attack shows."""
+"""``jopeq audit``: the ε requested, the ε proven, and the ε that an attack shows."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def audit(
 ) -> None:
     """Exact ε of one sample against the server, and a lower bound from attacking the sampler.
 
-    With --scheme clients or records: ε of a client or of a patient, against who sees sums alone.
-    Unless -p says more, 4 of 5 clients or 4 hospitals with 1,000 records, in one round.
+    With --scheme clients or records, ε of a client or patient against observers of sums. Unless -p
+    changes it, these are 5 clients (threshold 4) or 4 hospitals with 1,000 records, in one round.
     """
     given = read_values(parameter, epsilon=epsilon, rate=rate)
     built = build_any(scheme, {**_USUAL.get(scheme, {}), **given})
@@ -72,7 +72,7 @@ def _print(report: Audit | RecordAudit) -> None:
     table.add_column("value", justify="right")
     table.add_column("meaning")
     table.add_row("nominal", epsilon_text(report.nominal) or "-", "asked for")
-    whom = "the server" if isinstance(report, Audit) else "who sees sums alone"
+    whom = "the server" if isinstance(report, Audit) else "observers of sums"
     table.add_row("proven", epsilon_text(report.proven), f"upper bound against {whom}")
     for row in _describe(report):
         table.add_row(*row)
@@ -94,7 +94,7 @@ def _print(report: Audit | RecordAudit) -> None:
 
 
 def _describe(report: Audit | RecordAudit) -> Iterator[tuple[str, str, str]]:
-    """Rows that each kind of audit adds to the proof and the attack."""
+    """Table rows that each kind of audit adds to the proof and the attack."""
     if isinstance(report, RecordAudit):
         how = f"from how far a {report.scheme.guarantee.unit} of full norm moves real sums"
         yield "estimated", f"{report.estimated:.2f}", how
@@ -103,4 +103,4 @@ def _describe(report: Audit | RecordAudit) -> Iterator[tuple[str, str, str]]:
     else:
         yield "exact", epsilon_text(report.exact.server), "the server: payload, dither, scale"
         yield "", epsilon_text(report.exact.decoded), "an observer of the decoded value"
-        yield "", epsilon_text(report.exact.network), "the network, when the payload is keyed"
+        yield "", epsilon_text(report.exact.network), "the network, if the payload is keyed"

@@ -1,4 +1,4 @@
-"""``jopeq doctor``: what would be done for a model of your own, and why; kernels ahead of time."""
+"""``jopeq doctor``: how a model would be sent, what is wrong with a node, kernels ahead of time."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def doctor(
         float, typer.Option(help="ε of one entry; in a sum, of a client in all rounds together")
     ] = 4.0,
     rate: Annotated[float, typer.Option(help="bits per entry")] = 2.0,
-    clients: Annotated[int, typer.Option(help="clients a round, for a sum", min=4)] = 100,
+    clients: Annotated[int, typer.Option(help="clients per round, for a sum", min=4)] = 100,
     rounds: Annotated[int, typer.Option(help="rounds, for a sum", min=1)] = 20,
     node: Annotated[
-        str | None,
-        typer.Option(help="a hospital's node by its --node-config: is all well, or exit with 1"),
+        str | None, typer.Option(help="check a node by its --node-config; exit with 1 if it fails")
     ] = None,
     warmup: Annotated[
         bool, typer.Option("--warmup", help="compile the CPU kernels now, so that no run waits")
@@ -80,21 +79,18 @@ def compile_kernels() -> None:
     console, was_compiled, start = make_console(), is_compiled(), time.perf_counter()
     with explain_errors(), console.status("compiling"):
         kernels.load()
-    seconds = time.perf_counter() - start
+    done = f"{'already ' * was_compiled}compiled in {time.perf_counter() - start:.1f} s"
     try:
-        folder = make_folder()
+        console.print(f"{done}: {make_folder()}")
     except (OSError, RuntimeError) as error:
         console.print(
-            f"compiled in {seconds:.0f} s, but the result cannot be kept ({error}): "
-            "set NUMBA_CACHE_DIR to a folder that you alone can write to"
+            f"{done}, but the result cannot be kept ({error}): set NUMBA_CACHE_DIR to a "
+            "folder that only you can write to"
         )
-        return
-    done = "already compiled (loaded" if was_compiled else "compiled ("
-    console.print(f"{done} in {seconds:.1f} s): {folder}")
 
 
 def describe_model(state: Mapping[str, Any], epsilon: float, rate: float) -> str:
-    """The scheme for a model, its tensors, their cost, and advice: by names, shapes and types."""
+    """The scheme for a model, its tensors, their cost, and advice, from names, shapes and types."""
     check_flat(state)
     chosen = scheme("response", epsilon=epsilon, rate=rate, clip="layers")
     shapes = {name: tuple(np.shape(value)) for name, value in state.items()}
@@ -113,10 +109,10 @@ def describe_model(state: Mapping[str, Any], epsilon: float, rate: float) -> str
 
 def _how(name: str, value: Any) -> str:
     if is_left_out(value):
-        return "not sent: integers and booleans are never part of an update"
+        return "not sent: integers and Booleans are never part of an update"
     if is_statistic(name):
         unit = "factors of e, so it stays positive" if name.endswith(VARIANCES) else "deviations"
-        return f"sent as a statistic: in {unit}; clip 1 to start from"
+        return f"sent as a statistic: in {unit}; start with clip 1"
     return "sent: a public clip follows its updates"
 
 
@@ -125,19 +121,19 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
         yield "There is nothing to send: no tensor holds floats."
         return
     yield (
-        "ε is of one entry. It protects entries, not people: for people see jopeq.Sphere (nobody "
-        "is trusted) and jopeq.ClientSum (only the sum is seen)."
+        "ε protects single entries, not people. For people use jopeq.Sphere (trusts nobody) or "
+        "jopeq.ClientSum (reveals only the sum)."
     )
     if any(map(is_statistic, sizes)):
         yield (
-            "Normalisation layers: form updates with jopeq.state_update and apply them with "
-            "jopeq.updated_state (Flower's mod does). jopeq.torch.recompute_statistics makes "
-            "running statistics anew from data."
+            "Normalisation layers: form updates with jopeq.state_update, apply them with "
+            "jopeq.updated_state (Flower's mod does both), and recompute running statistics with "
+            "jopeq.torch.recompute_statistics if you can."
         )
     if all(name.isdigit() for name in sizes):
         yield (
-            "The tensors have numbers for names: running statistics cannot be told apart. Send a "
-            "state_dict, whose names say what each tensor is."
+            "The tensors' names are numbers, which hide running statistics: send a state_dict, "
+            "whose names say what each tensor is."
         )
     if sum(sizes.values()) > _LARGE:
         yield "A large model: pip install 'jopeq[fast]' and run `jopeq doctor --warmup` once."
@@ -146,19 +142,19 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
 def propose_sum(
     state: Mapping[str, Any], frozen: Collection[str], epsilon: float, clients: int, rounds: int
 ) -> Iterator[str]:
-    """The frozen tensors, and a secure sum of the others with what it would teach."""
+    """The frozen tensors, and secure sums of the others with the accuracy to expect."""
     sizes = {n: math.prod(np.shape(v)) for n, v in state.items() if not is_left_out(v)}
     count = sum(size for name, size in sizes.items() if name not in frozen)
     if frozen:
         yield (
             f"{count:,} of {sum(sizes.values()):,} entries train. In Flower, on both ends: "
-            f'frozen="auto", model=… (the same as frozen={sorted(frozen)!r:.300})'
+            f'frozen="auto", model=… (here frozen={sorted(frozen)!r:.300})'
         )
     if not count or epsilon > MAX_EPSILON:
         return
     yield (
         f"For patients of hospitals: jopeq plan --records PATIENTS --clients HOSPITALS --epsilon "
-        f"{epsilon:g} --dimension {count} plans a jopeq.RecordSum, ε of a patient in all rounds."
+        f"{epsilon:g} --dimension {count} plans a jopeq.RecordSum, with ε for a patient."
     )
     scheme = ClientSum(
         epsilon=epsilon, clip=1.0, clients=clients, threshold=2 * clients // 3 + 1,
@@ -167,7 +163,7 @@ def propose_sum(
     yield (
         f"For people, or hospitals as a whole: jopeq.ClientSum(epsilon={epsilon:g}, clip=…, "
         f"clients={clients}, threshold={scheme.threshold}, rounds={rounds}), "
-        f"ε and δ = {scheme.delta:g} of a client in all rounds together. "
+        f"ε and δ = {scheme.delta:g} for all rounds of a client. "
         f"{judge(mean_error(scheme, count, clients)[0], rounds)}."
     )
     each = epsilon / rounds
@@ -175,18 +171,18 @@ def propose_sum(
         local = Sphere(epsilon=each, clip=1.0, max_entries=max(count, 1 << 22))
         verdict = judge(mean_error(local, count, clients)[0], rounds)
         yield (
-            f"Trusting nobody: jopeq.Sphere(epsilon={each:g}, clip=…), ε of one update and "
-            f"{epsilon:g} in all rounds together. {verdict}."
+            f"Trusting nobody: jopeq.Sphere(epsilon={each:g}, clip=…), ε of one update, "
+            f"{epsilon:g} in all rounds. {verdict}."
         )
 
 
 def state_of(model: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The state in a file or of a module, and the names that the module does not train."""
+    """(the state of a file or module, the names that the module does not train)."""
     path = Path(model)
     if path.suffix in _KINDS:
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {model}")
-        return _from_file(path), ()  # a file does not tell what trains
+        return _from_file(path), ()  # a file does not say what trains
     if ":" not in model:
         raise ValueError(
             f"model must be a file ({', '.join(_KINDS)}) or package.module:function, got {model!r}"
@@ -217,14 +213,14 @@ def _from_file(path: Path) -> Mapping[str, Any]:
             "save model.state_dict() and give that file; it is not unpickled"
         ) from error
     if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
-        found = found["state_dict"]  # as many training scripts save it
+        found = found["state_dict"]  # the form of many training scripts
     if not isinstance(found, Mapping):
         raise ValueError(f"{path} holds {type(found).__name__}, not a state: save state_dict()")
     return found
 
 
 def _read_header(path: Path) -> dict[str, Any]:
-    """The tensors of a safetensors file by its header: their values are not needed."""
+    """The tensors of a safetensors file, from its header alone."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(path.stat().st_size - 8, _LONGEST_HEADER):

@@ -1,4 +1,4 @@
-"""``jopeq ledger``: make the file that keeps a client's budget, and say or report what is spent."""
+"""``jopeq ledger``: make the file with a client's budget, and show or report its spending."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def init(
     budget: Annotated[float, typer.Option(help="largest ε of the client, all rounds together")],
     delta: Annotated[float, typer.Option(help="δ at which the budget is stated")] = 0.0,
 ) -> None:
-    """Make the ledger of a client that has spent nothing; a file that exists is left alone."""
+    """Make the ledger of a client that has spent nothing; existing files are refused."""
     if not path.parent.is_dir():
         raise typer.BadParameter(
             f"there is no folder {path.parent} for the ledger: make it by mkdir -p {path.parent}"
@@ -38,7 +38,7 @@ def init(
 
 @ledger.command()
 def show(path: LedgerPath) -> None:
-    """Say what the client, or every patient of a hospital, has spent, and by which scheme."""
+    """Show the ε spent by the client, or by every patient of a hospital, and the scheme."""
     with explain_errors("", OSError):
         found = Ledger.load(path)
     spent, budget = digits_up(found.spent.epsilon), repr(found.budget).removesuffix(".0")
@@ -51,9 +51,11 @@ def show(path: LedgerPath) -> None:
             rounds = f"{run.spent.rounds} of {run.planned} rounds"
             print_text(f"run     {name}", f"        {rounds}: {asked}")
         return
-    print_text(f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together")
-    print_text(f"rounds  {found.rounds}")
-    print_text(f"scheme  {describe_updates(found.scheme)}")
+    print_text(
+        f"spent   ε ≤ {spent} of {budget} at δ = {found.delta:g}, all rounds together",
+        f"rounds  {found.rounds}",
+        f"scheme  {describe_updates(found.scheme)}",
+    )
 
 
 @ledger.command()
@@ -62,15 +64,15 @@ def plan(
     rounds: Annotated[int, typer.Option(help="rounds of the next run", min=1)],
     clients: Annotated[int, typer.Option(help="hospitals or clients in a sum", min=2)],
     records: Annotated[
-        int | None, typer.Option(help="patients of all hospitals; without: ε is a client's", min=1)
+        int | None, typer.Option(help="patients of all hospitals; else ε is a client's", min=1)
     ] = None,
     threshold: Annotated[
-        int | None, typer.Option(help="of them at least; two thirds and one more unless given")
+        int | None, typer.Option(help="fewest in a sum; by default two thirds and one more")
     ] = None,
     dimension: Annotated[int, typer.Option(help="numbers in a sum", min=1)] = 7850,
     sampling: Annotated[float, typer.Option(help="chance of a patient to be in a round")] = 1.0,
 ) -> None:
-    """Say which ε of another run still fits into the rest of a ledger."""
+    """Say how much ε another run may spend within the rest of a ledger."""
     least = min(clients, 2 * clients // 3 + 1) if threshold is None else threshold
     given: dict[str, Any] = {"epsilon": 1.0, "clip": 1.0, "rounds": rounds, "threshold": least}
     with explain_errors("", OSError):
@@ -96,8 +98,8 @@ def report(
 ) -> None:
     """Write one page for the data protection officer, as HTML and as Markdown.
 
-    What was asked, which ε and δ protect whom against whom, when, on which assumptions, and what is
-    not protected. The same ledger gives the same page.
+    It says what was asked and when, which ε and δ protect whom against whom, on which assumptions,
+    and what is not protected. The same ledger gives the same page.
     """
     with explain_errors("", OSError):
         page = ledger_report(Ledger.load(path), path.name)

@@ -19,18 +19,12 @@ Made = TypeVar("Made")
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document instead")]
 Epsilon = Annotated[
     float | None,
-    typer.Option(
-        help="privacy asked for: per sample; sphere: per update; sum: per client, all rounds"
-    ),
+    typer.Option(help="ε per sample; sphere: per update; sums: per client or record, all rounds"),
 ]
 Rate = Annotated[float | None, typer.Option(help="bits per entry")]
 Parameter = Annotated[
     list[str] | None,
-    typer.Option(
-        "--parameter",
-        "-p",
-        help="any other parameter of the scheme, NAME=VALUE; may be repeated",
-    ),
+    typer.Option("--parameter", "-p", help="NAME=VALUE of another parameter; may be repeated"),
 ]
 Tables = Annotated[
     list[Path], typer.Option("--csv", help="a hospital's table with a line of names; repeated")
@@ -38,10 +32,12 @@ Tables = Annotated[
 Delta = Annotated[float, typer.Option(help="δ at which ε is stated")]
 Threshold = Annotated[int, typer.Option(help="fewest hospitals in a sum")]
 Colluding = Annotated[int, typer.Option(help="hospitals that may be curious")]
+PerPerson = Annotated[int, typer.Option(help="most records of one person, wherever they are")]
+Plot = Annotated[Path | None, typer.Option(help="draw the result into this file")]
 
 
 def was_given(context: typer.Context, name: str) -> bool:
-    """Whether the user wrote this option."""
+    """Check if the user wrote this option."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -49,10 +45,7 @@ def was_given(context: typer.Context, name: str) -> bool:
 def read_values(
     texts: Iterable[str] | None, option: str = "--parameter", **others: Any
 ) -> dict[str, Any]:
-    """The values of NAME=VALUE texts, together with those of ``others`` that are not None.
-
-    A value is read as JSON, or as text where it is not JSON.
-    """
+    """The values of NAME=VALUE texts, as JSON or else as text, and ``others`` that are not None."""
     found = {name: value for name, value in others.items() if value is not None}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -88,18 +81,18 @@ def name_of(scheme_option: str) -> str:
 
 
 def build_any(name: str, given: Mapping[str, Any]) -> Any:
-    """The scheme of these options; wrong ones end the command with an error for the user."""
+    """The scheme with these parameters; wrong ones end the command with an error for the user."""
     name = name_of(name)
     return build(partial(scheme, name), name, given)
 
 
 def build(make: Callable[..., Made], name: str, given: Mapping[str, Any]) -> Made:
-    """Call ``make`` with the options for ``name``; errors are reported as by ``build_any``."""
+    """Call ``make`` with these parameters for ``name``, with the same errors."""
     try:
         return make(**given)
     except ValueError as error:
         raise typer.BadParameter(with_flags(str(error))) from error
-    except TypeError as error:  # Python's own, of a parameter that is missing or of a wrong type
+    except TypeError as error:  # a parameter is missing or has a wrong type
         raise typer.BadParameter(
             f"scheme {name!r}: {error}: give it as an option, or as NAME=VALUE"
         ) from error

@@ -1,4 +1,4 @@
-"""Output that the commands share: console, tables, ε, JSON, and errors for the user."""
+"""Shared output of the commands: console, tables, ε, JSON, and errors for the user."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -26,14 +27,14 @@ _NO_LIMIT = 10_000
 
 
 def make_console() -> Console:
-    """A console as wide as the terminal, or of 80 columns where there is none."""
+    """A console as wide as the terminal, or of 80 columns without one."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return Console()
     return Console(width=_WIDTH)
 
 
 def print_text(*lines: str) -> None:
-    """Print lines; one that is wider than the terminal goes on in the next, as far to the right."""
+    """Print lines, wrapped at the terminal's width with the indentation of their beginning."""
     width = make_console().width
     for line in lines:
         left = " " * (len(line) - len(line.lstrip(" -")))
@@ -48,7 +49,7 @@ def make_table(
     left: int,
     caption: str = "",
 ) -> Table:
-    """A table of rows: ``columns`` say what each heading shows of one, the first ``left`` words."""
+    """A table of rows. ``columns`` maps headings to cells; the first ``left`` align left."""
     table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.caption_justify = "left"
     for index, heading in enumerate(columns):
@@ -59,7 +60,7 @@ def make_table(
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print every digit: a table wider than the terminal wraps, and no cell is cut."""
+    """Print every digit: a table wider than the terminal wraps, but no cell is cut."""
     anything = console.options.update(max_width=_NO_LIMIT)
     needed = Measurement.get(console, anything, table).maximum
     wide = console if needed <= console.width else Console(width=needed)
@@ -67,7 +68,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def scheme_text(spec: str) -> str:
-    """A scheme's specification for a title.
+    """A scheme's specification as a title.
 
     >>> scheme_text('["jopeq",{"epsilon":4.0,"lattice":"A2"}]'), scheme_text('["none",{}]')
     ('jopeq, epsilon=4, lattice=A2', 'none')
@@ -81,7 +82,7 @@ def scheme_text(spec: str) -> str:
 
 
 def epsilon_text(value: float | None) -> str:
-    """ε for a table, rounded up, small ones to two digits; "none" without a guarantee.
+    """ε for a table, rounded up, below 0.1 to two digits; "none" without a guarantee.
 
     >>> [epsilon_text(value) for value in (4.0, 8.042, 0.000412, 31400.2)]
     ['4.00', '8.05', '0.00042', '31,401']
@@ -96,8 +97,20 @@ def epsilon_text(value: float | None) -> str:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output; infinities become null, as JSON has none."""
+    """Print one JSON document; infinities become null, because JSON has none."""
     sys.stdout.write(json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def print_result(found: Any, as_json: bool, plot: Path | None) -> None:
+    """Draw a result if asked to, then print it as text or as JSON."""
+    if plot is not None:
+        found.plot().savefig(plot)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        typer.echo(str(found))
+        if plot is not None:
+            typer.echo(f"saved {plot}")
 
 
 def _finite(value: Any) -> Any:
@@ -111,7 +124,7 @@ def _finite(value: Any) -> Any:
 
 
 def end_with(problems: Iterable[str]) -> NoReturn:
-    """End the command: print problems and exit with 1, or say that there are none."""
+    """End the command: list the problems and exit with 1, or say that there are none."""
     found = list(problems)
     print_text(*(f"- {one}" for one in found or ["nothing is wrong"]))
     raise typer.Exit(bool(found))
@@ -119,10 +132,10 @@ def end_with(problems: Iterable[str]) -> NoReturn:
 
 @contextmanager
 def explain_errors(out: str = "", *others: type[Exception]) -> Iterator[None]:
-    """Errors within end the command with a message instead of a traceback.
+    """End the command with a message instead of a traceback if an error is raised inside.
 
-    ``out`` is the option that names the files written within; ``others`` are further kinds of
-    errors whose message is for the user.
+    ``out`` is the option that names the files written inside; ``others`` are more kinds of errors
+    whose message is for the user.
     """
     kinds: tuple[type[Exception], ...] = (JoPEQError, ValueError, ImportError, *others)
     try:
@@ -138,7 +151,7 @@ def explain_errors(out: str = "", *others: type[Exception]) -> Iterator[None]:
 
 
 def with_flags(message: str) -> str:
-    """The message with the option of the running command instead of the parameter it names."""
+    """The message with the running command's option for the parameter it names."""
     context = click.get_current_context(silent=True)
     if context is None:
         return message

@@ -29,20 +29,19 @@ Columns = dict[str, Callable[[Any], str]]
 def plan(
     context: typer.Context,
     epsilon: Annotated[
-        float, typer.Option(help="privacy asked for: of the person, and of one entry")
+        float, typer.Option(help="ε of a person, or of a patient with --records; and of one entry")
     ] = 4.0,
     rate: Annotated[float, typer.Option(help="bits per entry of per-entry schemes")] = 2.0,
     dimension: Annotated[int, typer.Option(help="entries of an update", min=1)] = 7850,
     rounds: Annotated[
-        int, typer.Option(help="updates each client sends; with --records several unless given")
+        int, typer.Option(help="updates of each client; with --records several by default")
     ] = 1,
     clients: Annotated[
-        int, typer.Option(help="clients averaged in a round; with --records 10 unless given", min=1)
+        int, typer.Option(help="clients per round; with --records 10 by default", min=1)
     ] = 1000,
-    delta: Annotated[float, typer.Option(help="δ of the client's composed ε")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="δ at which ε of all rounds is stated")] = 1e-5,
     records: Annotated[
-        int | None,
-        typer.Option(help="patients of all clients together: ε then is of a patient", min=1),
+        int | None, typer.Option(help="patients of all clients together", min=1)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,14 +53,14 @@ def plan(
     """
     if epsilon == 0.0:
         raise typer.BadParameter(
-            "--epsilon 0 means that nothing of the data is sent, and nothing is learnt: give "
-            "an ε above 0, such as 1 (strong) to 8 (weak)"
+            "--epsilon 0 means that nothing of the data is sent, so nothing is learnt: give an ε "
+            "above 0, such as 1 (strong) to 8 (weak)"
         )
-    if records is not None and was_given(context, "rate"):
-        raise typer.BadParameter("--rate would not be read: --records plans sums of records")
     given: dict[str, Any] = {"rounds": rounds, "clients": clients, "rate": rate}
     if records is not None:
         given = {name: value for name, value in given.items() if was_given(context, name)}
+        if "rate" in given:
+            raise typer.BadParameter("--rate has no effect with --records, which plans sums")
     with explain_errors(), Console(stderr=True).status("planning, for up to a minute"):
         found = make_plan(epsilon, dimension=dimension, records=records, delta=delta, **given)
     if as_json:
@@ -72,134 +71,97 @@ def plan(
     rows = [row for row in found if isinstance(row, PlanRow)]
     if patients:
         _print_records(patients, dimension)
-    else:
-        _print_people(people, epsilon, dimension, rounds, clients)
-        _recommend(people, clients)
-        _print_entries(rows, delta)
-        _print_unused(rows, epsilon, rate)
+        return
+    _print(
+        f"ε = {epsilon:g} for a person: {dimension:,} entries, {count_of(rounds, 'round')} of "
+        f"{clients:,} clients",
+        PEOPLE,
+        people,
+        "bits per round: sent by one client.\n"
+        "error/C²: E‖error of the mean‖²/C², if updates are as long as the clip C.\n"
+        "clients for 0.1: clients per round needed for error/C² ≤ 0.1.\n"
+        "ε, δ: for all rounds of one person. A tenth of a sum's clients may drop out.",
+    )
+    said = f"[bold]Recommended:[/bold] {_recommend(people, clients)}.\n"
+    make_console().print(said, highlight=False)
+    held = [row for row in rows if row.nominal and row.per_sample <= row.nominal * (1 + 1e-6)]
+    _print(
+        "The same ε for one entry only: this protects no person",
+        ENTRIES,
+        sorted(held, key=lambda row: row.error)[:5],
+        "bits: per entry. bytes: of one payload.\n"
+        "error: of the clients' mean over the update's energy, bias included.\n"
+        "bias: at the edge of an entry's range; averaging does not remove it.\n"
+        "on: the lattice; on pairs and A2, ε is of two entries.\n"
+        f"ε client: for all rounds, δ = {delta:g}.\n"
+        "Shown: the five of least error whose ε holds. --json has every scheme.",
+    )
+    _print_unused(rows, epsilon, rate)
+
+
+def _print(title: str, columns: Columns, rows: list[Any], legend: str, left: int = 2) -> None:
+    """A table in eighty columns, and what its headings mean."""
+    console = make_console()
+    print_table(console, make_table(title, columns, rows, left=left))
+    console.print(legend, highlight=False)
 
 
 def _print_records(rows: list[RecordRow], dimension: int) -> None:
-    """Rounds and samplings for ε of a patient, in eighty columns."""
-    scheme, console = rows[0].scheme, make_console()
-    columns: Columns = {
-        "rounds": lambda row: f"{row.scheme.rounds}",
-        "sampling": lambda row: f"{row.scheme.sampling:g}",
-        "noise": lambda row: f"{row.plan.noise_multiplier:.2f}",
-        "bits": lambda row: f"{row.plan.bits}",
-        "error/C²": lambda row: f"{row.plan.error:.2g}",
-        "÷ rounds": lambda row: f"{row.plan.error / row.scheme.rounds:.2g}",
-        "enough": lambda row: f"{row.records_enough:,}",
-        "expect": lambda row: row.verdict.code,
-    }
-    title = (
-        f"ε = {scheme.epsilon:g} for a patient: {scheme.records:,} patients of {scheme.clients} "
-        f"hospitals, {dimension:,} entries"
-    )
-    print_table(console, make_table(title, columns, rows, left=0))
+    """Rounds and samplings for ε of a patient."""
+    scheme = rows[0].scheme
     best = min(rows, key=lambda row: row.verdict.averaged)
-    enough, rounds = best.records_enough, best.scheme.rounds
-    said = (
-        f"With {count_of(rounds, 'round')} {enough:,} patients would be enough"
-        if best.verdict.code != "learns"
-        else f"{scheme.records:,} patients are enough; so are {enough:,} with "
-        f"{count_of(rounds, 'round')}"
-    )
-    console.print(
+    enough, rounds = best.records_enough, count_of(best.scheme.rounds, "round")
+    _print(
+        f"ε = {scheme.epsilon:g} for a patient: {scheme.records:,} patients of {scheme.clients} "
+        f"hospitals, {dimension:,} entries",
+        RECORDS,
+        rows,
         "sampling: chance of a patient to be in a round, the smallest that is nearly as\n"
-        "good as all. noise: its deviation over what a patient can add, C. bits: of an\n"
-        "entry. error/C²: squared error of a round's mean gradient by the noise.\n"
-        f"enough: patients with whom a run loses next to nothing, and expect: for so\n"
-        f"many as there are; both if the mean gradient is {SIGNAL:g}·C long.\n"
-        f"{said}.\n"
-        f"δ = {scheme.delta:g}, for all rounds together, against a server and hospitals that see\n"
-        f"only sums of at least {scheme.threshold} hospitals, one of which may tell its share.",
-        highlight=False,
+        "good as all. noise: its deviation in units of a patient's clip C. bits: per\n"
+        "entry. error/C²: squared error of a round's mean gradient from the noise.\n"
+        "enough: patients with whom a run loses next to nothing. expect: the outcome\n"
+        f"with those there are. Both assume a mean gradient of length {SIGNAL:g}·C.\n"
+        + (
+            f"With {rounds} {enough:,} patients would be enough.\n"
+            if best.verdict.code != "learns"
+            else f"{scheme.records:,} patients are enough; so are {enough:,} with {rounds}.\n"
+        )
+        + f"δ = {scheme.delta:g} for all rounds, against a server and hospitals that see only\n"
+        f"sums of at least {scheme.threshold} hospitals, one of which may reveal its share.",
+        left=0,
     )
 
 
-def _print_people(
-    rows: list[PeopleRow], epsilon: float, dimension: int, rounds: int, clients: int
-) -> None:
-    columns: Columns = {
-        "you trust": lambda row: row.trusts,
-        "scheme": lambda row: row.scheme.name,
-        "bits a round": lambda row: f"{row.bits:,.0f}",
-        "error/C²": lambda row: f"{row.error:,.0f}" if row.error >= 100 else f"{row.error:.3g}",
-        "clients for 0.1": lambda row: f"{row.people:,}",
-        "ε": lambda row: epsilon_text(row.guarantee.epsilon),
-        "δ": lambda row: f"{row.guarantee.delta:g}",
-    }
-    title = (
-        f"ε = {epsilon:g} for a person: {dimension:,} entries, {rounds:,} "
-        f"round{'s' * (rounds > 1)} of {clients:,} clients"
-    )
-    console = make_console()
-    print_table(console, make_table(title, columns, rows, left=2))
-    console.print(
-        "bits a round: sent by one client.\n"
-        "error/C²: E‖error of the mean‖²/C², squared; updates are as long as the clip C.\n"
-        "clients for 0.1: clients a round needed for error/C² ≤ 0.1.\n"
-        "ε, δ: of all that a person sends. Of a sum a tenth of the clients may drop out.",
-        highlight=False,
-    )
-
-
-def _recommend(rows: list[PeopleRow], clients: int) -> None:
+def _recommend(rows: list[PeopleRow], clients: int) -> str:
     """One row, and why."""
     usable = [row for row in rows if not row.verdict.is_hopeless]
     if usable:
         good = [row for row in usable if row.verdict.averaged <= NOISY]
-        # trusting nobody comes first, where it learns
+        # trusting nobody comes first, if it learns
         best = good[0] if good else min(usable, key=lambda row: row.verdict.averaged)
-        why = (
-            "nobody has to be trusted"
-            if best.scheme.name == "sphere"
-            else f"{clients:,} clients are too few to trust nobody"
-        )
-        said = f"take {best.scheme.name}: {why}. {best.verdict}"
-    elif rows:
-        needed = {row.scheme.name: row.people for row in rows}
-        listed = " or ".join(f"{count:,} ({name})" for name, count in needed.items())
-        said = (
-            "none: at this ε the mean is noise. Use more clients a round: "
-            f"about {listed}, fewer entries, or a larger ε. For patients of a few hospitals: "
-            "jopeq plan --records"
-        )
-    else:
-        said = f"none: no scheme gives a person such an ε among {clients:,} clients; take 1 to 8"
-    make_console().print(f"[bold]Recommended:[/bold] {said}.\n", highlight=False)
-
-
-def _print_entries(rows: list[PlanRow], delta: float) -> None:
-    """The best per-entry schemes whose ε holds, in eighty columns."""
-    console = make_console()
-    ordered = sorted(rows, key=lambda row: row.error)
-    held = [row for row in ordered if row.nominal and row.per_sample <= row.nominal * (1 + 1e-6)]
-    title = "The same ε for one entry only: this protects no person"
-    print_table(console, make_table(title, ENTRIES, held[:5], left=2))
-    console.print(
-        "bits: per entry. bytes: of one payload.\n"
-        "error: of the clients' mean over the update's energy, bias included.\n"
-        "bias: at the edge of an entry's range; no mean removes it.\n"
-        "on: a lattice; on pairs and A2 ε is of two entries.\n"
-        f"ε client: of all rounds, δ = {delta:g}.\n"
-        "The five of least error whose ε holds; --json has every scheme and number.",
-        highlight=False,
+        why = f"{clients:,} clients are too few to trust nobody"
+        if best.scheme.name == "sphere":
+            why = "nobody has to be trusted"
+        return f"take {best.scheme.name}: {why}. {best.verdict}"
+    if not rows:
+        return f"none: no scheme gives a person such an ε among {clients:,} clients; take 1 to 8"
+    needed = " or ".join(f"{row.people:,} ({row.scheme.name})" for row in rows)
+    return (
+        f"none: at this ε the mean is noise. Use about {needed} clients per round, fewer entries, "
+        "or a larger ε. For patients of a few hospitals: jopeq plan --records"
     )
 
 
 def _print_unused(rows: list[PlanRow], epsilon: float, rate: float) -> None:
-    """Say where a scheme has no use for all of ε or of the rate."""
+    """Say if response cannot use all of ε or of the rate."""
     for row in rows:
-        if row.scheme.name == "response":
-            said = []
-            if row.per_sample < 0.99 * epsilon:
-                said.append(f"proves ε = {epsilon_text(row.per_sample)}, more gains nothing")
-            if row.bits_per_entry < rate - 0.1:
-                said.append(f"needs {row.bits_per_entry:.2f} of {rate:g} bits")
-            if said:
-                make_console().print(f"response {', and '.join(said)}.", highlight=False)
+        said = []
+        if row.scheme.name == "response" and row.per_sample < 0.99 * epsilon:
+            said.append(f"proves ε = {epsilon_text(row.per_sample)}, more gains nothing")
+        if row.scheme.name == "response" and row.bits_per_entry < rate - 0.1:
+            said.append(f"needs {row.bits_per_entry:.2f} of {rate:g} bits")
+        if said:
+            make_console().print(f"response {', and '.join(said)}.", highlight=False)
 
 
 def _where(row: PlanRow) -> str:
@@ -208,6 +170,25 @@ def _where(row: PlanRow) -> str:
     return " ".join(filter(None, (lattice.name if lattice else without, law)))
 
 
+RECORDS: Columns = {
+    "rounds": lambda row: f"{row.scheme.rounds}",
+    "sampling": lambda row: f"{row.scheme.sampling:g}",
+    "noise": lambda row: f"{row.plan.noise_multiplier:.2f}",
+    "bits": lambda row: f"{row.plan.bits}",
+    "error/C²": lambda row: f"{row.plan.error:.2g}",
+    "÷ rounds": lambda row: f"{row.plan.error / row.scheme.rounds:.2g}",
+    "enough": lambda row: f"{row.records_enough:,}",
+    "expect": lambda row: row.verdict.code,
+}
+PEOPLE: Columns = {
+    "you trust": lambda row: row.trusts,
+    "scheme": lambda row: row.scheme.name,
+    "bits per round": lambda row: f"{row.bits:,.0f}",
+    "error/C²": lambda row: f"{row.error:,.0f}" if row.error >= 100 else f"{row.error:.3g}",
+    "clients for 0.1": lambda row: f"{row.people:,}",
+    "ε": lambda row: epsilon_text(row.epsilon),
+    "δ": lambda row: f"{row.delta:g}",
+}
 ENTRIES: Columns = {
     "scheme": lambda row: row.scheme.name,
     "on": _where,

@@ -1,10 +1,10 @@
-"""A fitted model: coefficients with intervals, predictions, a table to read, and pictures."""
+"""A fitted model: coefficients with intervals, predictions, tables, pictures, its evaluation."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -13,22 +13,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jopeq.files import atomic
-from jopeq.models.columns import CONSTANT, LENGTH, Bins, Number, read_table
+from jopeq.models.design import CONSTANT, LENGTH
 from jopeq.models.hazard import concordance
 from jopeq.models.prediction import centre_rows
 from jopeq.models.totals import Array
-from jopeq.privacy.guarantee import Guarantee, digits_up
-from jopeq.statistics.pictures import BAR, ERROR, stack_panels
+from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
+from jopeq.statistics.columns import Bins, Category, Number
+from jopeq.statistics.evaluation import Evaluation, Scoring
+from jopeq.statistics.pictures import BAR, ERROR, plain, stack_panels
+from jopeq.statistics.questions import Z
+from jopeq.statistics.tables import read_table
+from jopeq.sums.clipped_total import ClippedTotal
+from jopeq.sums.record_sum import RecordSum
 
 if TYPE_CHECKING:
     from jopeq.models.model import Model
 
-_Z95 = 1.959964  # of the normal distribution
 _FORMAT = "jopeq-fit-1"
+_JUMP = 1e-6  # probabilities this close make an answer neither right nor wrong
 _RATIOS = {"logistic": "odds ratio", "poisson": "rate ratio", "hazard": "hazard ratio"}
 _NOTES = (
-    "Fitted for prediction: there are no intervals.",
-    "The constant is of the middle of all bounds and the first of all levels.",
+    "Fitted for prediction, so without intervals.",
+    "The constant belongs to the middle of all bounds and the first of all levels.",
 )
 
 
@@ -36,7 +42,7 @@ _NOTES = (
 class Coefficient:
     """One coefficient, in the units of its column.
 
-    ``error`` is None where there are no intervals, and ``value`` where ``hidden`` says why.
+    ``error`` is None without intervals. ``value`` is None if noise hides it; ``hidden`` says why.
     """
 
     name: str
@@ -46,14 +52,12 @@ class Coefficient:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval of 95%."""
         if self.value is None or self.error is None:
             return None
-        return self.value - _Z95 * self.error, self.value + _Z95 * self.error
+        return self.value - Z * self.error, self.value + Z * self.error
 
     @property
     def p_value(self) -> float | None:
-        """The p-value of the hypothesis that it is 0, two-sided."""
         if self.value is None or self.error is None:
             return None
         return math.erfc(abs(self.value) / self.error / math.sqrt(2.0))
@@ -61,14 +65,14 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Fit(Mapping[str, Coefficient]):
-    """A model and its coefficients: name → ``Coefficient``, and what scikit-learn calls them.
+    """A fitted model: name → ``Coefficient``, and the attributes that scikit-learn's users expect.
 
     The constant belongs to a record in the middle of all bounds, with the first of all levels.
     Everything here is computed from private sums and may be published.
     """
 
     model: Model
-    weights: Array  # (size, outputs), of the design's rows
+    weights: Array  # (size, outputs), for the design's rows
     centre: Array
     covariance: Array | None
     hidden: tuple[str, ...]
@@ -80,20 +84,20 @@ class Fit(Mapping[str, Coefficient]):
 
     @cached_property
     def _report(self) -> Array:
-        """Coefficients of weights: columns and the outcome are in their units."""
+        """Coefficients per weight, in the units of columns and outcome."""
         scale = getattr(self.model, "scale", None)
-        return self.model.design.report * (scale.half if scale else 1.0)
+        return self.model.design.report * (scale.part.half if scale else 1.0)
 
     @cached_property
     def _values(self) -> Array:
         found, scale = self._report @ self.weights, getattr(self.model, "scale", None)
-        found[0] += scale.lower + scale.half if scale else 0.0
+        found[0] += scale.part.middle if scale else 0.0
         found[0] -= math.log(getattr(self.model, "most_exposure", 1.0))
         return found
 
     @cached_property
     def coefficients(self) -> dict[str, Coefficient]:
-        """Every coefficient by name; of several classes, by class and name."""
+        """Every coefficient by name, or by class and name if there are several classes."""
         found, errors = {}, [None] * len(self.weights)
         if self.covariance is not None:
             spread = self._report @ self.covariance @ self._report.T
@@ -116,23 +120,22 @@ class Fit(Mapping[str, Coefficient]):
 
     @property
     def classes_(self) -> Any:
-        """The outcome's classes; None of models of numbers."""
+        """The outcome's classes; None for models of numbers."""
         return None if self.model.classes_ is None else np.array(self.model.classes_)
 
     @property
     def coef_(self) -> Array:
-        """(outputs, columns), in the columns' units; NaN where a coefficient is not told."""
+        """(outputs, columns), in the columns' units; NaN where noise hides a coefficient."""
         return np.where(np.array(self.hidden[1:]) != "", np.nan, self._values[1:].T)
 
     @property
     def guarantee(self) -> Guarantee:
-        """Privacy of a record, and what it rests on."""
         return self.model.sum_of(0).guarantee
 
     # Predictions
 
     def means(self, values: Mapping[tuple[str, str], Any]) -> Array:
-        """Predictions from columns that were read; NaN where a record lacks a value."""
+        """Predictions from the values of columns; NaN where a record lacks one."""
         rows, is_good = self.model.design.rows(values)
         found = self.model.means(centre_rows(rows, self.centre) @ self.weights)
         found[~is_good] = np.nan
@@ -141,12 +144,12 @@ class Fit(Mapping[str, Coefficient]):
     def predict_proba(self, table: Any) -> Array:
         """(records, classes); NaN where a record lacks a value."""
         if self.classes_ is None:
-            raise ValueError("predict_proba is of classifiers: take predict")
-        return self.means(read_table(table, self.model.design.keys))
+            raise ValueError("predict_proba needs a classifier: use predict")
+        return self.means(read_table(table, self.model.design.keys)[1])
 
     def predict(self, table: Any) -> Any:
-        """The likeliest class of every record, or its expected outcome in a unit of exposure."""
-        means = self.means(read_table(table, self.model.design.keys))
+        """The likeliest class of every record, or its expected outcome per unit of exposure."""
+        means = self.means(read_table(table, self.model.design.keys)[1])
         return means if self.classes_ is None else self.classes_[means.argmax(axis=1)]
 
     def score(self, table: Any) -> float:
@@ -154,7 +157,7 @@ class Fit(Mapping[str, Coefficient]):
 
         Records that lack a value are left out.
         """
-        values = read_table(table, self.model.keys)
+        _, values = read_table(table, self.model.keys)
         (targets, is_known), means = self.model.targets(values), self.means(values)
         is_known &= np.isfinite(means.reshape(len(means), -1)).all(axis=1)
         means, targets = means[is_known], targets[is_known]
@@ -170,7 +173,7 @@ class Fit(Mapping[str, Coefficient]):
             means = means * targets[:, 1] * self.model.most_exposure  # type: ignore[attr-defined]
         return 1.0 - float(np.mean((actual - means) ** 2) / actual.var())
 
-    # On paper
+    # Tables and pictures
 
     def __str__(self) -> str:
         has_intervals = self.covariance is not None
@@ -186,21 +189,21 @@ class Fit(Mapping[str, Coefficient]):
             titles = ("std err", "95% interval", "p") if has_intervals else ("", "", "")
             lines.append(form.format("", "coefficient", *titles, ratio).rstrip())
             lines += [form.format(one.name, *_cells(one, ratio)).rstrip() for one in self.values()]
-        spent = f"ε = {digits_up(self.epsilon)} at δ = {self.model.delta:g} of every record"
-        lines.append(f"{spent}, in {self.messages} message{'s' if self.messages > 1 else ''}.")
+        spent = f"ε = {digits_up(self.epsilon)} at δ = {self.model.delta:g} per record"
+        lines.append(f"{spent}, in {count_of(self.messages, 'message')}.")
         return "\n".join([*lines, _NOTES[has_intervals]])
 
     def plot(self) -> Any:
-        """A Matplotlib figure: a forest plot of coefficients, and the shapes of all bins.
+        """A Matplotlib figure with a forest plot of coefficients and the shape of each ``Bins``.
 
-        Bars and bands are intervals of 95%.
+        Bars and bands are 95% intervals.
         """
         design, told = self.model.design, list(self.values())
         shapes = [(one, told[place]) for one, place in design.places if isinstance(one, Bins)]
         drawn = {one.name for _, bins in shapes for one in bins}
         rest = [one for one in told[:0:-1] if not one.hidden and one.name not in drawn]
         if design.has_features or self.weights.shape[1] > 1 or not (rest or shapes):
-            raise ValueError("plot needs told coefficients of one outcome: there are none")
+            raise ValueError("plot needs visible coefficients of one outcome: there are none")
         heights = [0.6 + 0.3 * len(rest)] * bool(rest) + [2.4] * len(shapes)
         figure, panels = stack_panels(heights)
         if rest:
@@ -209,17 +212,18 @@ class Fit(Mapping[str, Coefficient]):
             _draw_shape(panel, column, bins)
         return figure
 
-    # Elsewhere
+    # Export
+
+    def as_dict(self) -> dict[str, Any]:
+        kept = {one.name: plain(getattr(self, one.name)) for one in fields(self)[1:]}
+        return {**kept, "format": _FORMAT, "model": json.loads(self.model.spec)}
 
     def to_json(self) -> str:
-        """The model's terms, the weights and all that ``from_json`` needs."""
-        kept = {field.name: getattr(self, field.name) for field in fields(self)}
-        kept |= {"format": _FORMAT, "model": json.loads(self.model.spec)}
-        return json.dumps(kept, default=np.ndarray.tolist)
+        return json.dumps(self.as_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Fit:
-        """The fit of ``to_json``; ``ValueError`` if it is none."""
+        """The fit in a text of ``to_json``, or ``ValueError``."""
         from jopeq.models.model import model_from_spec
 
         try:
@@ -233,32 +237,30 @@ class Fit(Mapping[str, Coefficient]):
                     kept[name] = np.array(kept[name], dtype=np.float64)
             return cls(**kept)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"this is no fit that was saved here: {error}") from error
+            raise ValueError(f"this is no fit that Fit.save wrote: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the fit as JSON."""
         with atomic(Path(path)) as file:
             file.write(self.to_json().encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Fit:
-        """The fit that ``save`` wrote."""
         return cls.from_json(Path(path).read_text())
 
     def to_sklearn(self) -> Any:
-        """A fitted estimator of scikit-learn, for rows of ``feature_names_in_``.
+        """A fitted scikit-learn estimator for rows of ``feature_names_in_``.
 
-        Numbers are in their units, within their bounds; levels are 0 or 1. Coefficients that are
-        not told count as they were estimated.
+        Numbers are in their units, within their bounds; levels are 0 or 1. Hidden coefficients keep
+        their estimates.
         """
         design, values = self.model.design, self._values[:, 0]
         if not design.is_plain or self.model.word == "poisson":
-            raise ValueError("to_sklearn is of Logistic and Linear with goal='inference'")
+            raise ValueError("to_sklearn needs Logistic or Linear with goal='inference'")
         from sklearn.linear_model import LinearRegression, LogisticRegression
 
         middles = np.zeros(len(values))
         for one, place in design.places:
-            middles[place.start] = one.lower + one.half if type(one) is Number else 0.0
+            middles[place.start] = one.part.middle if isinstance(one, Number) else 0.0
         coefficients, constant = values[1:], values[0] - middles @ values
         found: Any = LinearRegression()
         if self.classes_ is not None:
@@ -272,13 +274,13 @@ class Fit(Mapping[str, Coefficient]):
     def to_torch(self) -> Any:
         """A PyTorch module that gives logits for rows of features."""
         if not self.model.design.has_features:
-            raise ValueError("to_torch is of models of Features")
+            raise ValueError("to_torch needs a model of Features")
         import torch
 
         norm = torch.linalg.vector_norm
 
         class Head(torch.nn.Module):
-            """Rows are scaled and centred as in training, then multiplied by the weights."""
+            """A linear layer on rows that are scaled and centred as in training."""
 
             weights: Any
             centre: Any
@@ -330,7 +332,71 @@ def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient]) -> None:
     bins.insert(column.reference, Coefficient("", 0.0, 0.0))
     told = [(math.nan if one.hidden else one.value, one.error or 0.0) for one in bins]
     values, errors = np.array(told[: column.count], dtype=np.float64).T
-    low, high = values - _Z95 * errors, values + _Z95 * errors
+    low, high = values - Z * errors, values + Z * errors
     panel.stairs(values, column.edges, color=ERROR, baseline=None)
     panel.stairs(high, column.edges, baseline=low, fill=True, color=BAR, alpha=0.4)
     panel.set(xlabel=column.column, ylabel="effect")
+
+
+# Evaluation
+
+
+def score_table(fit: Fit, table: Any, scoring: Scoring, by: Category | None = None) -> ClippedTotal:
+    """One hospital's exact total. Private. A record that lacks a value counts as zeros."""
+    keys = dict.fromkeys((*fit.model.keys, *(() if by is None else by.keys)))
+    _, values = read_table(table, tuple(keys))
+    (targets, is_known), chances = fit.model.targets(values), fit.means(values)
+    if scoring.kind == "outcomes":
+        scores, outcomes = chances[:, 1], targets[:, 0]
+    else:
+        is_own = targets == np.arange(chances.shape[1])
+        own, other = (np.where(mask, chances, 0.0).max(axis=1) for mask in (is_own, ~is_own))
+        scores, outcomes = chances.max(axis=1), np.clip((own - other) / _JUMP, -1.0, 1.0) / 2 + 0.5
+    outcomes = np.where(is_known, outcomes, np.nan)
+    places = None if by is None else scoring.places(values[by.keys[0]])
+    return ClippedTotal(scoring.dimension, 1.0).add(scoring.rows(scores, outcomes, places))
+
+
+def evaluate(
+    fit: Fit,
+    tables: Sequence[Any],
+    *,
+    epsilon: float,
+    records: int,
+    threshold: int,
+    delta: float = 1e-5,
+    cut: float = 0.5,
+    by: Category | None = None,
+    colluding: int = 1,
+    hospitals_per_person: int = 1,
+) -> Evaluation:
+    """AUC, calibration and error rates of a fit on these tables, from one private sum.
+
+    Everything runs in this process, through real shares. Other parameters are as for the models.
+
+    Parameters
+    ----------
+    fit : Fit
+        A fitted classifier. Use records that it was not fitted to: its own flatter it.
+    epsilon, delta : float
+        Privacy of one record, on top of the fit's.
+    cut : float, default 0.5
+        Predicted chance from which on the second class is predicted.
+    by : Category, optional
+        Column whose levels are also evaluated separately.
+    """
+    if fit.classes_ is None:
+        raise ValueError("evaluate needs a classifier such as Logistic: use fit.score for others")
+    scoring = Scoring(
+        kind="outcomes" if len(fit.classes_) == 2 else "classes",
+        threshold=cut,
+        levels=() if by is None else tuple(by.levels),
+    )
+    count = len(tables)
+    scheme = RecordSum(
+        epsilon=epsilon, delta=delta, clip=1.0, records=records, sampling=1.0, rounds=1,
+        clients=max(count, threshold), threshold=threshold, colluding=colluding,
+        hospitals_per_person=hospitals_per_person,
+    )  # fmt: skip
+    mean = scheme.pool([score_table(fit, table, scoring, by) for table in tables])
+    return scoring.read(mean, scheme, count)

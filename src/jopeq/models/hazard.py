@@ -1,14 +1,14 @@
-"""Hazard ratios: a piecewise-exponential model of the time until an event, with intervals.
+"""Hazard ratios from a piecewise-exponential model of the time until an event, with intervals.
 
-In period j a record's hazard is exp(α_j + x·β). Its row is the sum over its periods, gradient and
-Hessian, and must be bounded without clipping, which would bias the estimate. So every record is
-watched until its own expected number of events Λ reaches ½: later time and a later event do not
-count. When that is depends on x and on the public weights alone, so the sum of observed less
-expected events is a martingale still, its mean is 0, and its variance the Hessian.
+In period j a record's hazard is exp(α_j + x·β). Its row, the sum of gradient and Hessian over its
+periods, must be bounded without clipping, which would bias the estimate. So a record is watched
+only until its expected number of events Λ reaches ½: later time and later events do not count.
+That moment depends only on x and the public weights, so observed minus expected events stay a
+martingale with mean 0, whose variance is the Hessian.
 
-A row has the period's b = 1/B next to x, ‖x‖² ≤ 1 − b². With Λ ≤ ½ and a² = 3 − 4b² its square is
-at most Λ²(1 + a²) ≤ 1 without an event, and with one (1 − Λ)²(1 − b²) + b²(1 + Λ²) + a²Λ² ≤ 1, as
-it is convex and 1 at both ends.
+A row has the period's b = 1/B next to x, with ‖x‖² ≤ 1 − b². Let a² = 3 − 4b² and Λ ≤ ½. The row's
+squared norm is at most Λ²(1 + a²) ≤ 1 without an event. With one it is at most
+(1 − Λ)²(1 − b²) + b²(1 + Λ²) + a²Λ² ≤ 1, which is convex and 1 at both ends.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from jopeq.models import totals
-from jopeq.models.columns import Design
+from jopeq.models.design import Design
 from jopeq.models.inference import FLOOR, Newton
 from jopeq.models.method import Estimate, Records, State, invert
 from jopeq.models.totals import Array, Integers
 from jopeq.random.portable import exp
 from jopeq.sums.clipped_total import ClippedTotal
 
-_MOST = 0.5  # expected events that are watched
+_MOST = 0.5  # expected events until a record is no longer watched
 _LEAST = 0.5  # events of a period, for its logarithm
 _CLEAR = 5.0  # standard errors of a period's events
-_TOLD = 2.5  # times the norm of the noise, for directions that are told
+_TOLD = 2.5  # noise norms above which a direction is reported
 
 
 class Risks:
-    """The numbers that ``Newton`` asks of a family: C and a. B is ``length``."""
+    """The constants C and a that ``Newton`` needs from a family; ``length`` is B."""
 
     scale: ClassVar[float] = 1.0
     null: ClassVar[tuple[float, float]] = (_MOST, _MOST)
@@ -46,8 +46,8 @@ class Risks:
 class Hazards(Newton):
     """``Newton`` for a constant in every period between ``cuts``, and slopes.
 
-    Targets are the parts of all time that a record was watched in every period, and the number of
-    the period of its event, from 1 on, or 0.
+    Targets are the fractions of the whole time that a record was watched in each period, then the
+    number of its event's period, from 1, or 0.
     """
 
     def __init__(self, design: Design, cuts: Array, messages: int | None) -> None:
@@ -60,7 +60,6 @@ class Hazards(Newton):
         self._double = np.where(self._upper[0] == self._upper[1], 1.0, math.sqrt(2.0))
 
     def dimension(self, step: int) -> int:
-        """Entries of a sum."""
         return self.size + self.periods * (1 + self.slopes) + len(self._double)
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
@@ -72,7 +71,7 @@ class Hazards(Newton):
         return total.values
 
     def rows(self, records: Records, weights: Array) -> Array:
-        """One row of each record, of norm at most 1."""
+        """One row per record, of norm at most 1."""
         count, periods, (first, second) = len(records.rows), self.periods, self._upper
         slopes = np.append(0.0, weights[periods:])[:, None]
         whole = totals.row_integers(records.rows)
@@ -104,10 +103,10 @@ class Hazards(Newton):
         return gradient, hessian
 
     def solve(self, kept: Mapping[str, Array]) -> tuple[Array, Array, Array, Array]:
-        """Solve by blocks: that of the periods is diagonal, which the noise is not.
+        """Solve by blocks: the periods' block is diagonal, and so needs no noisy entries off it.
 
-        A period with few events has at least five standard errors of them, and slopes suffer little
-        where it is wrong. What noise adds to the square of the mixed block is taken off.
+        A period counts at least five standard errors of events; being wrong there hardly affects
+        slopes. The noise's contribution to the square of the mixed block is subtracted.
         """
         count, periods = float(kept["count"]), self.periods
         noise = float(kept["noise"]) / self.family.balance / math.sqrt(count)
@@ -125,7 +124,7 @@ class Hazards(Newton):
         return kept["weights"] / count, whole, whole @ gradient, np.append(is_thin, is_open)
 
     def start(self, kept: dict[str, Array]) -> Array:
-        """Events over time in every period, and the slopes of one step from there."""
+        """Start at events over time in every period, and the slopes of one step from there."""
         noise, periods = float(kept["noise"]) * self.length, self.periods
         times = np.diag(kept["hessian"])[:periods] * self.length**2 / _MOST
         events = _MOST * times - kept["gradient"][:periods] * self.length
@@ -140,7 +139,7 @@ class Hazards(Newton):
         return np.concatenate((self.length * np.log(rates), slopes))
 
     def estimate(self, state: State) -> Estimate:
-        """The mean of the periods' constants, and slopes; hazards of the constant are figures."""
+        """The mean of the periods' constants, and the slopes; the hazards go into the figures."""
         found, periods = super().estimate(state), self.periods
         mix = np.zeros((1 + self.slopes, self.size))
         mix[0, :periods], mix[1:, periods:] = 1.0 / periods, np.eye(self.slopes)
@@ -159,7 +158,7 @@ class Hazards(Newton):
 
 
 def concordance(times: Array, events: Array, risks: Array) -> float:
-    """Harrell's C: how often the patient with the earlier event has the higher risk."""
+    """Harrell's C, the frequency with which the patient with the earlier event has more risk."""
     right = pairs = 0.0
     for place in np.flatnonzero(events):
         later = times > times[place]

@@ -1,14 +1,14 @@
-"""Textbook models with intervals: Newton's method on noisy sums, and least squares from one.
+"""Textbook models with intervals: Newton's method on noisy sums, and least squares from one sum.
 
 ``Newton`` takes eight equal sums. A record's row carries its gradient and its Hessian,
-(x·(μ − y)/C, (a/C)·μ'·x xᵀ packed), and a is such that the Hessian adds nothing to the largest
-norm. The first sum gives a start, the next two a damped step each; from then on sums are averaged,
-and the estimate is their mean iterate less a Newton step. Nothing is clipped, so nothing is biased.
-To the variance of sampling comes that of the noise s, where M sums were averaged:
+(x·(μ − y)/C, (a/C)·μ'·x xᵀ packed), with a so small that the Hessian does not raise the largest
+norm. The first sum gives a start and the next two a damped step each. Later sums are averaged, and
+the estimate is their mean iterate minus a Newton step. Nothing is clipped, so nothing is biased.
+The noise s of M averaged sums adds to the sampling variance:
 
     Var = H⁻¹ + (s²/M)·H⁻¹[(1 + ‖v‖²/2a²)·I + v vᵀ/2a²]H⁻¹,  v = H⁻¹g
 
-A coefficient is not told where directions that the noise drowns have a part in it.
+A coefficient is hidden if directions that the noise drowns contribute to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from jopeq.models import totals
-from jopeq.models.columns import Design
+from jopeq.models.design import Design
 from jopeq.models.method import Estimate, Records, State, invert
 from jopeq.models.totals import Array, Integers
 from jopeq.random.portable import exp
@@ -52,7 +52,7 @@ class Binomial:
     null: ClassVar[tuple[float, float]] = (0.5, 0.25)  # μ and μ' at z = 0
 
     def row(self, logit: Array, targets: Array) -> tuple[Array, Array]:
-        """((μ − y)/C, a·μ'/C) of every record: from −1 to 1, and from 0 to 1."""
+        """((μ − y)/C from −1 to 1, a·μ'/C from 0 to 1) for every record."""
         mean = sigmoid(logit)
         return mean - targets[:, 0], self.balance * (mean * (1.0 - mean))
 
@@ -69,7 +69,7 @@ class Binomial:
 
 @dataclass(frozen=True)
 class Counts:
-    """y is from 0 to Y and μ = t·eᶻ up to Y/√2, t the exposure: with a = 1 and C = Y."""
+    """y is from 0 to Y and μ = t·eᶻ up to Y/√2, where t is the exposure; a = 1 and C = Y."""
 
     scale: float
     balance: ClassVar[float] = 1.0
@@ -85,12 +85,11 @@ class Counts:
         return mean, math.log(mean), mean
 
     def events(self, mean: float) -> float:
-        """Events in one unit of exposure."""
         return mean
 
 
 class Newton:
-    """Gradient and Hessian in every sum."""
+    """Maximum likelihood from sums that carry gradient and Hessian."""
 
     def __init__(self, design: Design, family: Binomial | Counts, messages: int | None) -> None:
         self.size, self.length, self.report = len(design.names), design.length, design.report
@@ -145,7 +144,7 @@ class Newton:
         return gradient, totals.unpack(total[self.size :], self.size)
 
     def solve(self, kept: Mapping[str, Array]) -> tuple[Array, Array, Array, Array]:
-        """(mean iterate, H⁻¹, H⁻¹g, what noise hides) of the averaged sums."""
+        """(mean iterate, H⁻¹, H⁻¹g, hidden coefficients) of the averaged sums."""
         count = float(kept["count"])
         spectral = float(kept["noise"]) / self.family.balance * math.sqrt(2.0 * self.size)
         edge = spectral / math.sqrt(count)  # the norm of the Hessian's noise
@@ -188,8 +187,8 @@ def _norm(vector: Array) -> float:
 class LeastSquares:
     """Linear regression from one sum of u uᵀ, u = (x, y/B)·B/√(B² + 1), y from −1 to 1.
 
-    With θ = (−β, 1), Var = σ²·M⁻¹ + M⁻¹[(s²/2)(‖θ‖²I + θθᵀ)]M⁻¹, M the part of x. In its
-    own unit y spreads over ±``half``.
+    With θ = (−β, 1), Var = σ²·M⁻¹ + M⁻¹[(s²/2)(‖θ‖²I + θθᵀ)]M⁻¹, where M is the block of x. In
+    its own units y ranges over ±``half``.
     """
 
     messages = 1

@@ -1,14 +1,14 @@
-"""The base of every way of fitting: a hospital's records, the state between sums, the estimate.
+"""The base of every fitting method: a hospital's records, the state between sums, the estimate.
 
-A method has ``messages`` sums, of ``dimension(step)`` entries, for which hospitals are sent arrays
+A method has ``messages`` sums of ``dimension(step)`` entries, for which hospitals are sent arrays
 of ``shapes(step)``:
 
-    total     a hospital's exact total for a step, from its records and what it was sent
+    total     a hospital's exact total for a step, from its records and these arrays
     (sum)     shares, masks, a noisy total over all hospitals
     advance   the next state, which the server keeps and whose ``sent`` goes to the hospitals
-    estimate  the coefficients, once all sums are there
+    estimate  the coefficients, after all sums
 
-All but ``total`` is post-processing of private sums.
+Everything but ``total`` is post-processing of private sums.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from jopeq.models.totals import CHUNK, Array
 
 
 class Records(NamedTuple):
-    """One hospital's records as a method takes them; bad ones are zeros. Private."""
+    """One hospital's records as rows and targets; bad records are zeros. Private."""
 
     rows: Array  # (records, size), of length at most 1
     targets: Array  # (records, targets)
 
     def pieces(self) -> Iterator[Records]:
-        """These records in chunks."""
         for first in range(0, len(self.rows), CHUNK):
             yield Records(*(one[first : first + CHUNK] for one in self))
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a fit stands before sum number ``step``. ``arrays`` has all of it, to be kept on disk.
+    """The public state of a fit before sum number ``step``; ``arrays`` can be kept on disk.
 
-    ``sent`` goes to the hospitals with the request for that sum; it is public.
+    ``sent`` goes to the hospitals with the request for that sum.
     """
 
     step: int = 0
@@ -53,7 +52,6 @@ class State:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> State:
-        """The state of ``arrays``."""
         parts: dict[str, dict[str, Array]] = {"sent": {}, "kept": {}}
         for name in set(arrays) - {"step"}:
             kind, _, rest = name.partition(".")
@@ -62,19 +60,19 @@ class State:
 
 
 class Estimate(NamedTuple):
-    """The findings of a method, in the units of its rows."""
+    """The result of a method, in the units of its rows."""
 
     weights: Array  # (size, outputs)
     centre: Array  # (features,), subtracted from rows of features; or empty
-    covariance: Array | None  # (size, size), where there are intervals
-    hidden: tuple[str, ...]  # why a coefficient is not told; "" where it is
-    figures: dict[str, float]  # noisy: "records", and others
+    covariance: Array | None  # (size, size); None without intervals
+    hidden: tuple[str, ...]  # the reason why a coefficient is hidden, or ""
+    figures: dict[str, float]  # "records" and others, noisy
 
 
 def invert(matrix: Array, floor: float, edge: float, report: Array) -> tuple[Array, Array]:
-    """(inverse with eigenvalues of at least ``floor``, which coefficients noise hides).
+    """(inverse with eigenvalues raised to ``floor``, which coefficients noise hides).
 
-    A coefficient is hidden where directions of eigenvalues below ``edge`` have 5% of it.
+    A coefficient is hidden if directions with eigenvalues below ``edge`` make up 5% of it.
     """
     values, vectors = np.linalg.eigh(matrix)
     inverse = (vectors / np.maximum(values, floor)) @ vectors.T

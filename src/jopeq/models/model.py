@@ -1,7 +1,7 @@
-"""Models and their terms: what is fitted, for which ε, by which sums.
+"""Models, their terms, and the plan of a fit.
 
 A model is public. ``read`` and ``total`` are a hospital's part; ``advance`` and ``finish`` are the
-server's, from ``State()`` on. ``fit`` runs all of it in one process, through real shares.
+server's, from ``State()`` on. ``fit`` runs everything in one process, through real shares.
 """
 
 from __future__ import annotations
@@ -17,19 +17,28 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jopeq.checks import set_fields
 from jopeq.errors import DataError, PayloadError
-from jopeq.models import columns as kinds
-from jopeq.models.columns import Bools, Column, Design, Key, Number
+from jopeq.models.design import Design
 from jopeq.models.fit import Fit
 from jopeq.models.hazard import Hazards
-from jopeq.models.inference import Binomial, Counts, LeastSquares, Newton, sigmoid
+from jopeq.models.inference import BURNED, Binomial, Counts, LeastSquares, Newton, sigmoid
 from jopeq.models.method import Records, State
-from jopeq.models.plan import ModelPlan, plan_model
 from jopeq.models.prediction import Heads, softmax
 from jopeq.models.totals import MOST_RECORDS, Array
+from jopeq.privacy.guarantee import digits_up
 from jopeq.schemes.parameters import as_annotated
-from jopeq.statistics.questions import check_edges
-from jopeq.statistics.tables import Tell, word_of
+from jopeq.statistics.columns import (
+    Bins,
+    Bools,
+    Column,
+    Features,
+    Number,
+    check_edges,
+    column_from,
+    describe,
+)
+from jopeq.statistics.tables import Key, Tell, read_table, report, word_of
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.sums.record_plan import RecordPlan
@@ -39,6 +48,52 @@ Method = Newton | LeastSquares | Heads
 
 _MOST_MESSAGES, _MOST_PERIODS = 64, 64
 _ABSURD = 4.0  # times the public estimate of records: such a total is no sum of shares
+_SPREAD = 0.5  # of a number between bounds −1 and 1: a quarter of the range
+_WIDE, _ENOUGH, _SOME = 1.5, 10.0, 3.0
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """Messages, bytes, bits, noise, the standard error to expect, and a verdict.
+
+    Standard errors are of a coefficient times its column's standard deviation, if that is a quarter
+    of the column's bounds and the model explains little; ``without_privacy`` is for comparison.
+    ``noise`` is the standard error of an entry of a sum, in records.
+    """
+
+    messages: int
+    entries: tuple[int, ...]  # per sum
+    bits: tuple[int, ...]  # per entry
+    bytes_up: int  # from each hospital, in total
+    bytes_down: int  # to each hospital, in total
+    noise: float
+    epsilon: float
+    delta: float
+    standard_error: float | None
+    without_privacy: float | None
+    verdict: str
+
+    def __str__(self) -> str:
+        up, down = map(_size, (self.bytes_up, self.bytes_down))
+        bits = "–".join(map(str, sorted({min(self.bits), max(self.bits)})))
+        spent = f"ε = {digits_up(self.epsilon)} at δ = {self.delta:g} per record"
+        lines = [
+            f"messages: {self.messages}, {up} from each hospital, {down} to it, {bits}-bit entries",
+            f"privacy: {spent}; noise of {self.noise:.3g} records in each entry of a sum",
+        ]
+        if self.standard_error is not None:
+            lines.append(
+                f"standard error: about {self.standard_error:.2g} per standard deviation of a "
+                f"column ({self.without_privacy:.2g} without privacy)"
+            )
+        return "\n".join([*lines, f"verdict: {self.verdict}"])
+
+
+def _size(count: int) -> str:
+    factor, unit = next(
+        (one for one in ((1e6, "MB"), (1e3, "kB")) if count >= one[0]), (1, "bytes")
+    )
+    return f"{count / factor:.1f} {unit}" if factor > 1 else f"{count} {unit}"
 
 
 @dataclass(frozen=True)
@@ -48,31 +103,32 @@ class Model(ABC):
     Parameters
     ----------
     outcome : str
-        The column that is explained.
+        The column to explain.
     columns : sequence of Number, Category and Bins, or one Features
-        What explains it. Bounds and levels are public.
+        The columns that explain it. Bounds and levels are public.
     epsilon, delta : float
-        Privacy asked for, of one record, for the whole fit.
+        Privacy of one record, for the whole fit.
     clients, threshold : int
-        How many hospitals are in a sum at most, and at least.
+        Most and fewest hospitals in a sum.
     records : int
         Public estimate of all hospitals' records together.
     goal : {"inference", "prediction"}, optional
-        "inference" is the textbook's model with intervals. "prediction" scales every record's row
-        to length 1, which has less noise and no intervals. By default "inference", but for
-        ``Features`` and ``Softmax``.
+        "inference" fits the textbook model with intervals. "prediction" scales every row to length
+        1: less noise, no intervals. By default "inference", except for ``Features`` and
+        ``Softmax``.
     additive : bool, default False
         Fit a shape for every ``Number`` instead of a slope: it becomes ``Bins``.
     messages : int, optional
-        Sums of a fit. More are more accurate where there are many records.
+        Sums of a fit. With many records, more sums are more accurate.
     colluding : int, default 1
-        How many hospitals may be curious, or tell the server their shares.
+        Hospitals that may be curious, or tell the server their shares.
     hospitals_per_person : int, default 1
-        In how many hospitals one person may have a record.
+        Most records of one person, in one hospital or several: with m records a person moves the
+        sums m times as far.
     most_records : int, optional
-        Public upper bound on the records of one hospital, by default ``records``.
+        Public bound on the records of one hospital, by default ``records``.
     repeats : int, default 0
-        How many more sums may be asked for, where hospitals drop out. Each makes all noisier.
+        Spare sums in case hospitals drop out. Each makes all sums noisier.
     """
 
     outcome: str
@@ -98,12 +154,17 @@ class Model(ABC):
     def __post_init__(self) -> None:
         given = (self.columns,) if isinstance(self.columns, Column) else tuple(self.columns)
         if as_annotated("additive", "bool", self.additive):
-            given = tuple(one.as_bins() if isinstance(one, Number) else one for one in given)
-        self._set(outcome=str(self.outcome), columns=given)
-        usual = self.goals[-1 if any(isinstance(one, kinds.Features) for one in given) else 0]
-        self._set(goal=usual if self.goal is None else self.goal)
-        if self.goal not in self.goals:
-            raise ValueError(f"goal must be {' or '.join(self.goals)} here, got {self.goal!r}")
+            given = tuple(
+                Bins(one.column, one.lower, one.upper, missing=one.missing)
+                if isinstance(one, Number)
+                else one
+                for one in given
+            )
+        usual = self.goals[-1 if any(isinstance(one, Features) for one in given) else 0]
+        goal = usual if self.goal is None else self.goal
+        if goal not in self.goals:
+            raise ValueError(f"goal must be {' or '.join(self.goals)} here, got {goal!r}")
+        set_fields(self, outcome=str(self.outcome), columns=given, goal=goal)
         for name, least, most in (
             ("messages", 5 if self.goal == "inference" else 2, _MOST_MESSAGES),
             ("most_records", 1, MOST_RECORDS),
@@ -114,37 +175,32 @@ class Model(ABC):
                 raise ValueError(f"{name} must be from {least} to {most}, got {value}")
         if (self.most_records or self.records) > MOST_RECORDS:
             raise ValueError(
-                f"records={self.records}: give most_records, at most {MOST_RECORDS}, as the exact "
-                "total of one hospital holds no more"
+                f"records={self.records}: give most_records of at most {MOST_RECORDS}, as many as "
+                "the exact total of one hospital can hold"
             )
         if self.outcome in [name for name, _ in self.design.keys]:
-            raise ValueError(f"outcome {self.outcome!r} is among the columns: leave it out there")
+            raise ValueError(f"outcome {self.outcome!r} is among the columns: remove it there")
         _ = self._sum  # refuses impossible terms
 
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    # What models differ in
+    # Differences between models
 
     @property
     def design(self) -> Design:
-        """How a record becomes a row."""
         return Design(tuple(self.columns), self.goal == "inference")
 
     @cached_property
     @abstractmethod
     def method(self) -> Method:
-        """How the sums make coefficients."""
+        """The way from sums to coefficients."""
 
     @property
     @abstractmethod
     def outcome_keys(self) -> tuple[Key, ...]:
-        """The columns that are read for the outcome, and how."""
+        """The columns read for the outcome, and how."""
 
     @abstractmethod
     def targets(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
-        """The outcome of every record, (records, …), and whether it can be used."""
+        """(the outcome of every record, (records, …); which records have one)."""
 
     @abstractmethod
     def means(self, logits: Array) -> Array:
@@ -154,18 +210,17 @@ class Model(ABC):
 
     @cached_property
     def spec(self) -> str:
-        """All terms as JSON, for the other end: ``model_from_spec`` reads it."""
-        terms = {**asdict(self), "columns": [kinds.describe(one) for one in self.columns]}
+        """All terms as JSON, which ``model_from_spec`` reads on the other end."""
+        terms = {**asdict(self), "columns": [describe(one) for one in self.columns]}
         return json.dumps({"model": self.word, **terms}, separators=(",", ":"))
 
     @property
     def name(self) -> str:
-        """The fit's name in ledgers: other models have other names."""
+        """The fit's name in ledgers, different for different models."""
         return f"{self.word} {hashlib.sha256(self.spec.encode()).hexdigest()[:16]}"
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The columns that are read, and how."""
         return (*self.outcome_keys, *self.design.keys)
 
     @cached_property
@@ -187,52 +242,94 @@ class Model(ABC):
     def sum_of(self, step: int) -> RecordSum:
         """The private sum of a step, whose rounds are the steps of the same dimension.
 
-        One ε covers all sums of a fit, those of the other dimension included.
+        One ε covers all sums of a fit.
         """
         return self._sum.evaluation if step and self._sum.evaluations else self._sum
 
     def plan_of(self, step: int, clients: int | None = None) -> RecordPlan:
-        """How the sum of a step is shared by so many hospitals."""
+        """The plan of a step's sum over so many hospitals."""
         if not 0 <= step < self.method.messages:
             raise ValueError(f"step must be from 0 to {self.method.messages - 1}, got {step}")
         return self.sum_of(step).plan(self.method.dimension(step), clients)
 
     def noise_of(self, step: int, clients: int | None = None) -> float:
-        """The standard error of an entry of the total, where one record's row has length 1."""
+        """The standard error of an entry of the total, in units of a record's longest row."""
         plan = self.plan_of(step, clients)
         return self.records * math.sqrt(plan.error / plan.dimension)
 
     def epsilon_after(self, shares: Sequence[int]) -> float:
-        """ε of a record after so many shares for each step."""
+        """The ε of a record after these numbers of shares, one number per step."""
         made = [(step, count) for step, count in enumerate(shares) if count]
         runs = [self.sum_of(step).spend(self.plan_of(step).dimension, n) for step, n in made]
         return epsilon_of(runs, self.delta, self.epsilon)
 
     def plan(self) -> ModelPlan:
-        """The costs of a fit and what to expect of it, before anything is spent."""
-        return plan_model(self)
+        method, steps = self.method, range(self.method.messages)
+        plans = [self.plan_of(step) for step in steps]
+        sent = [math.prod(shape) for step in steps for shape in method.shapes(step).values()]
+        error, without, verdict = self._expect()
+        return ModelPlan(
+            messages=len(steps),
+            entries=tuple(plan.dimension for plan in plans),
+            bits=tuple(plan.bits for plan in plans),
+            bytes_up=sum(-(-plan.payload_bits // 8) for plan in plans),
+            bytes_down=8 * sum(sent),
+            noise=self.noise_of(0),
+            epsilon=self.epsilon_after([1] * len(steps)),
+            delta=self.delta,
+            standard_error=error,
+            without_privacy=without,
+            verdict=verdict,
+        )
+
+    def _expect(self) -> tuple[float | None, float | None, str]:
+        """(standard error, the same without privacy, verdict)."""
+        method, noise, size = self.method, self.noise_of(0), self.method.size
+        if isinstance(method, Heads) or self.goal == "prediction":
+            strength = self.records / (noise * math.sqrt(size))
+            rough = "predictions will be rough" if strength >= _SOME else "noise: add records or ε"
+            return None, None, "enough patients" if strength >= _ENOUGH else rough
+        residual, scale, slope, balance, averaged = _SPREAD, 1.0, 1.0, 1.0, 1
+        if not isinstance(method, LeastSquares):
+            family, averaged = method.family, method.messages - BURNED
+            scale, slope, balance = family.scale, family.null[1], family.balance
+            residual = math.sqrt(slope)
+        # of a coefficient, in units of its column's standard deviation: sampling, and noise
+        information = self.records * slope * _SPREAD
+        without = residual / slope / math.sqrt(self.records)
+        spread = noise * scale * self.design.length / math.sqrt(averaged)
+        error = math.hypot(without, spread / information)
+        edge = spread / balance * math.sqrt(2.0 * size) * self.design.length
+        levels = max(len(one.labels) for one in self.columns)  # each has its share of records
+        if self.records * slope * min(_SPREAD**2, 1.0 / max(1, levels - 1)) < edge:
+            verdict = f"noise: use fewer columns than {size - 1}, more records or a larger epsilon"
+        elif error > _WIDE * without:
+            verdict = f"intervals will be wide, {error / without:.1f} times those without privacy"
+        else:
+            verdict = "enough patients"
+        return error, without, verdict
 
     # A hospital's part
 
     def read(self, table: Any, *, tell: Tell | None = None, pad: bool = False) -> Records:
         """The records of a table as the model takes them. Private.
 
-        A record with a value that does not fit becomes zeros. Where there is ``tell``, it gets all
-        errors, and a table that cannot be read has no records; without it errors are raised.
-        ``pad`` adds zeros up to ``most_records``, so that time does not tell how many there are.
+        A record with a value that does not fit becomes zeros. Errors are raised, unless ``tell``
+        receives them: a table that cannot be read then has no records. ``pad`` adds zeros up to
+        ``most_records``, so that time does not reveal the number of records.
         """
         most = self.most_records or self.records
         rows, targets = np.zeros((0, len(self.design.names))), np.zeros((0, self.targets_size))
         try:
-            values = kinds.read_table(table, self.keys, tell)
+            _, values = read_table(table, self.keys, tell)
             (rows, is_good), (targets, is_known) = self.design.rows(values), self.targets(values)
             is_used = is_good & is_known
             rows[~is_used] = targets[~is_used] = 0.0
             if tell is not None and not is_used.all():
                 tell(DataError("records that lack a value are left out", code="missing"))
             if len(rows) > most:
-                reason = f"most_records={most} is fewer than this table has: raise the bound"
-                raise DataError(reason, code="records")
+                few = f"most_records={most} is fewer than this table has: raise the bound"
+                report(tell, few, "records")
         except DataError as error:
             if tell is None:
                 raise
@@ -244,7 +341,7 @@ class Model(ABC):
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> ClippedTotal:
         """One hospital's exact total for a step. Private: encode it with ``sum_of(step)``.
 
-        ``sent`` are the public arrays of ``State.sent``. A record's part depends on nothing else.
+        A record's part depends on itself and on ``sent``, the public arrays of ``State.sent``.
         """
         _ = self.plan_of(step)
         shapes = self.method.shapes(step)
@@ -259,9 +356,9 @@ class Model(ABC):
     def advance(
         self, state: State, decoded: Any, *, clients: int | None = None, is_same: bool = True
     ) -> State:
-        """The state after a sum, from what ``sum_of(state.step).decode`` gave for ``clients``.
+        """The state after a sum, from the mean that ``sum_of(state.step).decode`` gave.
 
-        ``is_same``: the hospitals are those of the sum before. Averages start anew where not.
+        Averages start anew unless the hospitals are the same as in the sum before (``is_same``).
         """
         dimension, noise = self.plan_of(state.step).dimension, self.noise_of(state.step, clients)
         mean = np.array(decoded, dtype=np.float64)
@@ -271,23 +368,23 @@ class Model(ABC):
         count = float(found.kept["records"])
         if state.step == 0 and count > _ABSURD * self.records + 100.0 * noise * self.design.length:
             raise PayloadError(
-                f"the total speaks of {count:,.0f} records where records={self.records}: a share "
-                "or a mask is missing, or records is far too small",
+                f"the total counts {count:,.0f} records but records={self.records}: a share or a "
+                "mask is missing, or records is far too small",
                 code="total",
             )
         return found
 
     def finish(self, state: State, *, shares: Sequence[int] | None = None) -> Fit:
-        """The fit after all sums. ``shares``: how many were made for each step, by default one."""
+        """The fit after all sums. ``shares`` says how many were made per step, by default one."""
         messages = self.method.messages
         if state.step != messages:
-            raise ValueError(f"state is after {state.step} of {messages} sums: take part in all")
+            raise ValueError(f"state is after {state.step} of {messages} sums: finish all of them")
         made = list(shares or [1] * messages)
         found = self.method.estimate(state)
         return Fit(self, *found, epsilon=self.epsilon_after(made), messages=sum(made))
 
     def fit(self, tables: Sequence[Any]) -> Fit:
-        """Fit to these hospitals' tables, all in this process, through real shares.
+        """Fit to these hospitals' tables in this process, through real shares.
 
         A table is a dict of columns, a structured array, a frame of pandas or polars, or the path
         of a CSV file. If one is refused, nothing is summed.
@@ -322,15 +419,13 @@ class Softmax(Model):
         found = [one.item() if isinstance(one, np.generic) else one for one in self.classes]
         words = {word_of(one) for one in found}
         if not 2 <= len(found) <= self._most or None in words or len(words) < len(found):
-            raise ValueError(
-                f"classes must be 2 to {self._most} different words, got {found!r:.80}"
-            )
-        self._set(classes=tuple(found))
+            most = f"2 to {self._most}" if self._most > 2 else "2"
+            raise ValueError(f"classes must be {most} different words, got {found!r:.80}")
+        set_fields(self, classes=tuple(found))
         super().__post_init__()
 
     @property
     def classes_(self) -> tuple[Any, ...]:
-        """The values of the outcome."""
         return tuple(self.classes)
 
     @cached_property
@@ -404,22 +499,22 @@ class Linear(Model):
             raise ValueError(f"bounds must be the lowest and highest outcome, got {self.bounds!r}")
         if self.messages not in (None, 1):
             raise ValueError(f"messages of Linear are 1, got {self.messages}")
-        self._set(bounds=(self.scale.lower, self.scale.upper), messages=None)
+        set_fields(self, bounds=(self.scale.lower, self.scale.upper), messages=None)
         super().__post_init__()
 
     @property
     def scale(self) -> Number:
-        """The outcome as a column."""
         return Number(self.outcome, *self.bounds)
 
     @property
     def design(self) -> Design:
-        is_plain = not any(isinstance(one, kinds.Features) for one in self.columns)
+        is_plain = not any(isinstance(one, Features) for one in self.columns)
         return Design(tuple(self.columns), is_plain)
 
     @cached_property
     def method(self) -> Method:
-        return LeastSquares(self.design, self.scale.half, is_told=self.goal == "inference")
+        half = self.scale.part.half
+        return LeastSquares(self.design, half, is_told=self.goal == "inference")
 
     @property
     def outcome_keys(self) -> tuple[Key, ...]:
@@ -430,15 +525,15 @@ class Linear(Model):
         return found, ~is_missing
 
     def means(self, logits: Array) -> Array:
-        return self.scale.lower + self.scale.half * (1.0 + logits[:, 0])
+        return self.scale.lower + self.scale.part.half * (1.0 + logits[:, 0])
 
 
 @dataclass(frozen=True)
 class Poisson(Model):
     """Poisson regression of counts up to a public ``most``, with an optional exposure.
 
-    Larger counts count as ``most``, which changes what is estimated if there are many. Means are
-    capped at ``most``/√2. Intervals assume that the variance is the mean. ``exposure`` is a column,
+    Larger counts count as ``most``, which biases the estimate if there are many. Means are capped
+    at ``most``/√2. Intervals assume that the variance equals the mean. ``exposure`` is a column
     such as years under observation, up to ``most_exposure``.
     """
 
@@ -472,18 +567,17 @@ class Poisson(Model):
         return found, (counts >= 0.0) & (shares > 0.0)
 
     def means(self, logits: Array) -> Array:
-        """Counts in one unit of exposure."""
         found: Array = np.exp(np.clip(logits[:, 0], -30.0, 30.0)) / self.most_exposure
         return found
 
 
 @dataclass(frozen=True)
 class Hazard(Model):
-    """Hazard ratios: a piecewise-exponential model of the time until an event.
+    """Hazard ratios from a piecewise-exponential model of the time until an event.
 
-    ``outcome`` is the column of times, ``event`` that of 1 for the event and 0 for a censored time;
-    records with other values are left out. The hazard is constant between public ``cuts``, from
-    the time that patients are watched from to the last that counts.
+    ``outcome`` is the column of times. The column ``event`` has 1 for the event and 0 for a
+    censored time; records with other values are left out. The hazard is constant between public
+    ``cuts``, which run from the start of observation to the last time that counts.
 
     >>> model = Hazard(
     ...     "months", [Number("age", 18, 100)], event="death", cuts=(0, 6, 12, 24, 60), epsilon=1.0,
@@ -505,9 +599,10 @@ class Hazard(Model):
     goals: ClassVar[tuple[str, ...]] = ("inference",)
 
     def __post_init__(self) -> None:
-        self._set(event=str(self.event), cuts=check_edges(self.cuts, _MOST_PERIODS + 1, "cuts"))
+        cuts = check_edges(self.cuts, _MOST_PERIODS + 1, "cuts")
+        set_fields(self, event=str(self.event), cuts=cuts)
         if self.event in ("", self.outcome):
-            raise ValueError(f"event must be another column than {self.outcome!r}")
+            raise ValueError(f"event must be a different column from {self.outcome!r}")
         super().__post_init__()
 
     @property
@@ -521,7 +616,6 @@ class Hazard(Model):
 
     @property
     def most_exposure(self) -> float:
-        """The time between the first and the last of the cuts."""
         return self.cuts[-1] - self.cuts[0]
 
     @property
@@ -547,10 +641,10 @@ MODELS: dict[str, type[Model]] = {
 
 
 def model_from_spec(spec: str) -> Model:
-    """The model of another end's ``spec``; ``ValueError`` if it is none."""
+    """The model of another end's ``spec``, or ``ValueError``."""
     try:
         terms = json.loads(spec)
-        kind, given = MODELS[terms.pop("model")], map(kinds.column_from, terms.pop("columns"))
+        kind, given = MODELS[terms.pop("model")], map(column_from, terms.pop("columns"))
         return kind(terms.pop("outcome"), tuple(given), **terms)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"spec is not one of a model: {error}") from error
+        raise ValueError(f"spec does not describe a model: {error}") from error

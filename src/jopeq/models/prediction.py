@@ -1,11 +1,11 @@
-"""Models for prediction in the fewest messages: covariance once, then preconditioned gradients.
+"""Prediction in the fewest messages: the covariance once, then preconditioned gradients.
 
     sum 0     x xᵀ packed                      → G, whose noise has the norm s√(2d)
     sums 1…T  x ⊗ (p(x) − y, clipped to C)/C   → g;  W ← W − η·(G + ρI)⁻¹g
 
-Rows have length 1. ρ = 0.8·s√d, s the noise of an entry of G; C and η are fixed numbers, found on
-held-out training records of several data sets. Rows of features are centred from sum 1 on: their
-mean is private already, as the column of G that belongs to the constant.
+Rows have length 1. ρ = 0.8·s√d, where s is the noise of an entry of G. C and η are fixed numbers,
+chosen on held-out training records of several data sets. Rows of features are centred from sum 1
+on: their private mean is already known, as the column of G that belongs to the constant.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import Any
 import numpy as np
 
 from jopeq.models import totals
-from jopeq.models.columns import CONSTANT, LENGTH, Bins, Design
+from jopeq.models.design import CONSTANT, LENGTH, Design
 from jopeq.models.inference import sigmoid
 from jopeq.models.method import Estimate, Records, State
 from jopeq.models.totals import Array, Integers
 from jopeq.random.portable import exp, squares
+from jopeq.statistics.columns import Bins
 
 TABLE_MESSAGES, FEATURE_MESSAGES = 5, 7
 RIDGE, SMOOTHING = 0.8, 4.0
 
 
 class Heads:
-    """A column of weights for each of ``outputs`` classes, or one for two classes.
+    """A column of weights for each of ``outputs`` classes, or one column for two classes.
 
-    Shapes of bins are smoothed: squared differences of neighbours are added to ρ.
+    Shapes of bins are smoothed: ρ includes the squared differences of neighbours.
     """
 
     def __init__(self, design: Design, outputs: int, messages: int | None) -> None:
@@ -85,7 +86,7 @@ class Heads:
         return State(state.step + 1, {**state.sent, "weights": weights}, state.kept)
 
     def _prepare(self, gram: Array, noise: float) -> State:
-        """(G + ρI)⁻¹, and what rows are centred by."""
+        """The state after sum 0: (G + ρI)⁻¹, and the mean that rows are centred by."""
         count = max(float(np.trace(gram)), noise)
         centre: Array = np.zeros(0)
         if self.is_centred:
@@ -114,7 +115,7 @@ class Heads:
 
 
 def centre_rows(rows: Array, centre: Array) -> Array:
-    """Rows of features less their public mean, of length 1 again, with the same constant."""
+    """Rows of features minus their public mean, again of length 1, with the same constant."""
     if not len(centre):
         return rows.copy()
     found = np.full_like(rows, CONSTANT / LENGTH)
@@ -124,7 +125,7 @@ def centre_rows(rows: Array, centre: Array) -> Array:
 
 
 def softmax(logits: Array) -> Array:
-    """Probabilities, (m, classes): sums in one order, and the same bits on every machine."""
+    """Probabilities, (m, classes), with the same bits on every machine."""
     columns = np.ascontiguousarray(logits.T)
     columns -= columns.max(axis=0)
     columns = exp(np.maximum(columns, -60.0))

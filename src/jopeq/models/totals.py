@@ -1,10 +1,10 @@
 """Exact totals of products: rows and errors become integers, and one matrix product adds them up.
 
-A row x of length at most 1 becomes integers of 15 bits, an error of length at most 1 integers of
-16. Float64 holds products of both, and sums of fewer than 2²² of them, exactly: no order of adding
-and no number of threads can change a bit. All totals are in units of 2⁻³¹, as ``ClippedTotal`` has
-them, and every record moves one by a vector of norm at most 1, which is checked in integers: a
-record that fails counts as zeros (docs/guarantees.md, section "models").
+A row x of length at most 1 becomes 15-bit integers, an error of length at most 1 16-bit integers.
+Float64 holds their products, and sums of fewer than 2²² of them, exactly: neither the order of
+adding nor the number of threads changes a bit. Totals are in units of 2⁻³¹ like ``ClippedTotal``'s.
+Every record moves one by a vector of norm at most 1, which is checked in integers: a record that
+fails counts as zeros (docs/guarantees.md, section "models").
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def packed_size(size: int) -> int:
 
 
 def to_integers(values: Array, scale: float, most: int) -> Array:
-    """Whole numbers of every row; zeros where the row's squares add up to more than ``most``."""
+    """Rounded rows; zeros where the row's squares add up to more than ``most``."""
     found = np.rint(values * scale)
     found[~(squares(found) <= most)] = 0.0
     return found
 
 
 def row_integers(rows: Array) -> Array:
-    """15 bits of every entry, such that x xᵀ, packed, has a norm of at most 2³¹ units."""
+    """Rows in 15 bits per entry, so short that packed x xᵀ has a norm of at most 2³¹ units."""
     return to_integers(rows, ROW_SCALE, (1 << 30) - _margin(rows.shape[1]))
 
 
 def error_integers(errors: Array) -> Array:
-    """16 bits of every entry, of length at most 2¹⁶."""
+    """Errors in 16 bits per entry, of length at most 2¹⁶."""
     return to_integers(errors, ERROR_SCALE, 1 << 32)
 
 
@@ -59,14 +59,13 @@ class Products:
         self.values: Integers = np.zeros((size, errors), dtype=np.int64)
 
     def add(self, rows: Array, errors: Array) -> None:
-        """Add some integer rows and their integer errors, (m, errors)."""
         self.values += (rows.T @ errors).astype(np.int64)
 
 
 def weigh(rows: Array, errors: Array, weights: Array) -> tuple[Array, Array]:
-    """(rows, √w·rows) in integers, such that (x·e, w·x xᵀ packed) has a norm of at most 2³¹ units.
+    """(rows, √w·rows) in integers, so short that (x·e, packed w·x xᵀ) has norm at most 2³¹ units.
 
-    Rows are integers, errors integers (m, 1), weights from 0 to 1. What does not fit is zeros.
+    Rows are integers, errors integers (m, 1), weights from 0 to 1. Rows that do not fit are zeros.
     """
     roots = np.rint(rows * np.sqrt(weights)[:, None])
     lengths, slopes = squares(rows), squares(errors)
@@ -82,7 +81,7 @@ def weigh(rows: Array, errors: Array, weights: Array) -> tuple[Array, Array]:
 def pack(gram: Integers) -> Integers:
     """The upper triangle by rows: the diagonal twice, the rest times 1448/512, rounded down.
 
-    So the packed x xᵀ has a norm of at most 2‖x‖², and one unit for every entry that is rounded.
+    Packed x xᵀ has a norm of at most 2‖x‖² plus one unit for every rounded entry.
     """
     rows = [(gram[index, index:] * _ROOT) >> _ROOT_SHIFT for index in range(len(gram))]
     for index, row in enumerate(rows):
@@ -108,7 +107,7 @@ def unpack_products(values: Array, size: int) -> Array:
 
 
 def logits(rows: Array, weights: Array) -> Array:
-    """⟨x, w⟩ of integer rows and every column of weights, (m, columns): exact sums, any order."""
+    """⟨x, w⟩ for integer rows and every column of weights, (m, columns), exact in any order."""
     largest = float(np.sqrt(squares(weights.T)).max(initial=0.0)) / ROW_SCALE
     shift = _WEIGHT_BITS - 1 - math.frexp(max(largest, _TINY))[1]
     whole = np.rint(np.ldexp(weights / ROW_SCALE, shift))
@@ -116,5 +115,5 @@ def logits(rows: Array, weights: Array) -> Array:
 
 
 def _margin(size: int) -> int:
-    """The most that rounding down a packed product's entries adds to a norm, rounded up."""
+    """The norm that rounding down a packed product's entries can add, rounded up."""
     return math.isqrt(packed_size(size)) + 1

@@ -12,11 +12,12 @@
 >>> bool(abs(answer.value - 55) < 6 * answer.error), answers.epsilon <= 1.0
 (True, True)
 
-Questions become parts of one row a record (``parts``), the rows become one ``RecordSum``
+Questions become parts of one row per record (``parts``), the rows become one ``RecordSum``
 (``survey``), and its decoded total becomes answers (``answers``). Imports ``ledger`` and below.
 """
 
 from jopeq.statistics.answers import Answers
+from jopeq.statistics.columns import Category
 from jopeq.statistics.evaluation import Evaluation, Scoring
 from jopeq.statistics.parsing import parse_question
 from jopeq.statistics.questions import (
@@ -31,7 +32,7 @@ from jopeq.statistics.questions import (
     Variance,
 )
 from jopeq.statistics.survey import Survey
-from jopeq.statistics.survival import Category, Curve, Survival
+from jopeq.statistics.survival import Curve, Survival
 
 __all__ = [
     "Answer",

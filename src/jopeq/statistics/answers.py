@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -12,10 +13,9 @@ from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.statistics.parts import Array
 from jopeq.statistics.pictures import stack_panels
 from jopeq.statistics.questions import Answer, Mean
-from jopeq.statistics.tables import check_columns, read_column
+from jopeq.statistics.tables import read_table
 
 _WIDTHS = (16, 18, 18)  # of column, question and label: with two numbers, 80 columns
-_HIDDEN = "too few records"
 
 
 class Scales(NamedTuple):
@@ -28,79 +28,69 @@ class Scales(NamedTuple):
     upper: Array
 
 
+@dataclass(frozen=True, repr=False)
 class Answers(Mapping[str, Mapping[str, Answer]]):
-    """The answers of a survey: column → question → ``Answer``; ``"*"`` has the count of records.
+    """The answers of a survey, column → question → ``Answer``; ``"*"`` has the count of records.
 
-    ``epsilon`` is what all answers together have spent of every record, at ``guarantee.delta``.
+    All answers together have spent ``epsilon`` of every record, at ``guarantee.delta``.
     """
 
-    def __init__(
-        self,
-        found: Mapping[str, Mapping[str, Answer]],
-        *,
-        minimum: float,
-        epsilon: float,
-        guarantee: Guarantee,
-    ) -> None:
-        self._found = {column: dict(answers) for column, answers in found.items()}
-        self.minimum, self.epsilon, self.guarantee = minimum, epsilon, guarantee
+    found: Mapping[str, Mapping[str, Answer]]
+    _: KW_ONLY
+    minimum: float
+    epsilon: float
+    guarantee: Guarantee
 
     def __getitem__(self, column: str) -> Mapping[str, Answer]:
-        return self._found[column]
+        return self.found[column]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self.found)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self.found)
 
     def __repr__(self) -> str:
         return f"Answers({', '.join(self)}; epsilon={digits_up(self.epsilon)})"
 
     def as_dict(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Column → question → value and error, as JSON can hold them."""
+        """Column → question → value and error, for JSON."""
         return {
             column: {name: answer.as_dict() for name, answer in answers.items()}
             for column, answers in self.items()
         }
 
     def __str__(self) -> str:
-        head = ("column", "question", "", "value", "± error")
-        lines = [_line(*head)]
+        lines = [_line(("column", "question", ""), "value", "± error")]
         for column, answers in self.items():
             for name, answer in answers.items():
-                for number, (label, value, error) in enumerate(
-                    answer.lines or [("", math.nan, 0.0)]
-                ):
-                    told = (column, name) if not number else ("", "")
-                    column = ""
+                told = (column, name)
+                for label, value, error in answer.lines or [("", 0.0, 0.0)]:
                     if not label and len(name) > _WIDTHS[1]:  # such as a correlation's
                         start, _, label = name.rpartition(" ")
-                        told = (told[0], start)
-                    shown = _digits(value, error) if answer.lines else (_HIDDEN, "")
-                    lines.append(_line(*told, label, *shown))
+                        told = (column, start)
+                    shown = _digits(value, error) if answer.lines else ("too few records", "")
+                    lines.append(_line((*told, label), *shown))
+                    told = ("", "")
+                column = ""
         spent = f"ε = {digits_up(self.epsilon)} at δ = {self.guarantee.delta:g}"
         lines += [
-            f"{spent} of every record, for all answers together.",
+            f"{spent} per record, for all answers together.",
             "± is one standard error of the noise. Values beyond bounds count as the bound.",
         ]
-        if any(
-            not label and abs(value) <= error
-            for answers in self.values()
-            for answer in answers.values()
-            for label, value, error in answer.lines
-        ):
+        numbers = (
+            one for found in self.values() for answer in found.values() for one in answer.lines
+        )
+        if any(not label and abs(value) <= error for label, value, error in numbers):
             lines += [
                 "Noise hides an answer that is smaller than its ±: ask fewer questions, or use",
                 "more records or a larger epsilon.",
             ]
-        lines += [
-            f"\n{text}" for found in self.values() for one in found.values() if (text := one.told)
-        ]
-        return "\n".join(lines)
+        told_more = (one.told for found in self.values() for one in found.values())
+        return "\n".join([*lines, *(f"\n{text}" for text in told_more if text)])
 
     def plot(self) -> Any:
-        """A Matplotlib figure of all histograms, with two standard errors, and survival curves.
+        """A Matplotlib figure of histograms, with two standard errors, and of survival curves.
 
         ``figure.savefig(path)`` writes it; a notebook shows it.
         """
@@ -122,27 +112,27 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
         if not chosen:
             raise ValueError("columns: none has a Mean and a Variance: ask for both")
         found = [self._scale(name) for name in chosen]
-        return Scales(tuple(chosen), *(np.array(numbers) for numbers in zip(*found, strict=True)))
+        return Scales(tuple(chosen), *map(np.array, zip(*found, strict=True)))
 
     def _scale(self, column: str) -> tuple[float, float, float, float]:
         answers = self.get(column, {})
         mean, variance = answers.get("mean"), answers.get("variance")
-        asked = None if mean is None else mean.question
-        if not (isinstance(asked, Mean) and mean and mean.lines and variance and variance.lines):
+        if mean is None or variance is None or not (mean.lines and variance.lines):
             raise ValueError(
-                f"columns: {column!r} has no answers to Mean and Variance: ask for both, with more "
-                "records or a larger epsilon where they were too few"
+                f"columns: {column!r} has no answers to Mean and Variance: ask for both, or use "
+                "more records or a larger epsilon if they were too few"
             )
+        asked = cast(Mean, mean.question)
         ((_, middle, _),), ((_, square, error),) = mean.lines, variance.lines
-        # a variance below its own error says no more than that it is small
+        # a variance below its own error only says that it is small
         return middle, math.sqrt(max(square, error)), asked.lower, asked.upper
 
     def standardise(self, rows: Any, columns: Sequence[str] | None = None) -> Array:
         """(value − mean)/deviation of these columns, (records, columns); 0 where one is missing.
 
         ``rows`` is a table, or an array (records, columns) whose columns are in that order. Values
-        are clipped to the bounds first. Each row of the result depends on its own record and on the
-        answers alone, so that training may start from it.
+        are clipped to the bounds first. Each row of the result depends only on its own record and
+        on the answers, so training may start from it.
         """
         scales = self.scales(columns)
         if isinstance(rows, np.ndarray) and rows.dtype.names is None:
@@ -153,25 +143,18 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
                     f", got shape {found.shape}"
                 )
         else:
-            check_columns(rows, scales.columns)
-            read = [read_column(rows, name, "numbers") for name in scales.columns]
-            found = np.stack(read, axis=1)
+            _, read = read_table(rows, [(name, "numbers") for name in scales.columns])
+            found = np.stack(list(read.values()), axis=1)
         clipped = np.clip(found, scales.lower, scales.upper)
         return np.nan_to_num((clipped - scales.means) / scales.deviations)
 
 
-# Printing
-
-
-def _line(column: str, question: str, label: str, value: str, error: str) -> str:
-    words = (
-        _cut(word, width) for word, width in zip((column, question, label), _WIDTHS, strict=True)
+def _line(words: Sequence[str], value: str, error: str) -> str:
+    fitted = (
+        f"{word:{width}}" if len(word) <= width else f"{word[: width - 1]}…"
+        for word, width in zip(words, _WIDTHS, strict=True)
     )
-    return f"{' '.join(words)} {value:>15} {error:>8}".rstrip()
-
-
-def _cut(word: str, width: int) -> str:
-    return f"{word:{width}}" if len(word) <= width else f"{word[: width - 1]}…"
+    return f"{' '.join(fitted)} {value:>15} {error:>8}".rstrip()
 
 
 def _digits(value: float, error: float) -> tuple[str, str]:

@@ -1,10 +1,10 @@
-"""How well scores foretell outcomes, from one private sum: AUC, calibration and all the rest.
+"""AUC, calibration and error rates of scores, from one private sum.
 
-A record with score p and outcome y is put on a grid of scores, divided between the two nodes next
-to p, so that neither the mean score nor anything linear in it changes and no record moves another
-one's row by a jump; then ``running_code`` codes the nodes, y of them among the positive ones and
-1 − y among the negative ones. A row has norm 1 at most. Every figure is a smooth function of the
-totals x, with slopes g: its variance is Σx·g² from sampling and s²‖gP‖² from the noise.
+A record with score p and outcome y is divided between the two nodes of a grid next to p, which
+leaves every linear function of p unchanged. ``running_code`` then codes the nodes: y of the record
+among the positive ones, 1 − y among the negative ones. A row has norm 1 at most. Every figure is a
+smooth function of the totals x, with slopes g. Its variance is Σx·g² from sampling plus s²‖gP‖²
+from the noise.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.checks import set_fields
 from jopeq.privacy.guarantee import digits_up
 from jopeq.schemes.parameters import as_annotated
+from jopeq.statistics.columns import check_words
 from jopeq.statistics.parts import Array, running_code
-from jopeq.statistics.pictures import COLORS, stack_panels
-from jopeq.statistics.questions import Interval, Z, check_words
+from jopeq.statistics.pictures import COLORS, plain, stack_panels
+from jopeq.statistics.questions import Interval, Z
 from jopeq.statistics.tables import word_of
 from jopeq.sums.record_sum import RecordSum
 
@@ -37,24 +39,24 @@ _Curves = dict[str, Array]
 
 
 def _halves(code: Array) -> list[Array]:
-    """The codes of positive and of negative records, or of all."""
+    """The codes of positive and negative records, or of all."""
     return [code[first : first + _NODES] for first in range(0, len(code), _NODES)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """The sums over every record's score: public, and the same on both ends.
+    """The sum over every record's score, which is public and equal on both ends.
 
     Parameters
     ----------
     kind : {"outcomes", "classes", "score"}
-        "outcomes": the score is the predicted chance of an outcome, 0 or 1. "classes": it is the
-        chance of the likeliest of several classes, and the outcome whether that class is right.
-        "score": any number from 0 to 1 that rates a record's prediction, without an outcome.
+        "outcomes": the score is the predicted chance of a 0/1 outcome. "classes": it is the chance
+        of the likeliest class, and the outcome says if that class is right. "score": any number
+        from 0 to 1 that rates a record's prediction, without an outcome.
     threshold : float, default 0.5
-        From which score on an outcome is predicted, from 0.01 to 0.99.
+        Score from which on the outcome is predicted, from 0.01 to 0.99.
     levels : sequence of str, default ()
-        Names of groups that are told apart, such as hospitals' devices or sexes.
+        Groups to report separately, such as devices or sexes.
 
     >>> scoring = Scoring()
     >>> rows = scoring.rows([0.2, 0.9, np.nan], [0, 1, 1])
@@ -72,9 +74,8 @@ class Scoring:
         threshold = as_annotated("threshold", "float", self.threshold)
         if not 0.01 <= threshold <= 0.99:
             raise ValueError(f"threshold must be a score from 0.01 to 0.99, got {threshold}")
-        object.__setattr__(self, "threshold", threshold)
         levels = check_words("levels", self.levels) if len(self.levels) else ()
-        object.__setattr__(self, "levels", levels)
+        set_fields(self, threshold=threshold, levels=levels)
 
     @cached_property
     def nodes(self) -> Array:
@@ -89,32 +90,30 @@ class Scoring:
 
     @property
     def spec(self) -> str:
-        """All terms as JSON: both ends must agree on it. ``Scoring.from_spec`` reads it."""
+        """All terms as JSON, which both ends must share; ``Scoring.from_spec`` reads it."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_spec(cls, spec: str) -> Scoring:
-        """The terms of another end's ``spec``; ``ValueError`` if they are none."""
+        """The terms of another end's ``spec``, or ``ValueError``."""
         try:
             return cls(**json.loads(spec))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"spec is not one of an evaluation: {error}") from error
+            raise ValueError(f"spec does not describe an evaluation: {error}") from error
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """Names of the figures that an evaluation may have."""
         calibration = ("accuracy", "Brier score", "calibration slope", "calibration intercept")
         more = ("AUC", "sensitivity", "specificity") if self.kind == "outcomes" else ()
         return ("score",) if self.kind == "score" else (*calibration, *more)
 
     @property
     def dimension(self) -> int:
-        """Entries of a row."""
         return max(len(self.levels), 1) * len(self._codes[0])
 
     @cached_property
     def _codes(self) -> tuple[Array, Array]:
-        """(nodes, entries) of a group, of norm 1 at most; and what decodes them."""
+        """(codes of a group's nodes, of norm 1 at most; the matrix that decodes them)."""
         code, inverse = running_code(_NODES)
         norm = np.linalg.norm(code[:, 0])
         coded, decode = code.T / norm, inverse * norm
@@ -128,10 +127,10 @@ class Scoring:
 
     @cached_property
     def _coarser(self) -> Array:
-        """(nodes, nodes): every other node, divided between the nodes next to it.
+        """(nodes, nodes): every other node, divided between its neighbours.
 
-        A grid moves figures by the square of its step, so a third of what this one moves them is
-        what the grid itself has moved them (Richardson's extrapolation).
+        A grid's error grows with the square of its step, so a third of the change by this coarser
+        grid corrects the error of the fine one (Richardson's extrapolation).
         """
         found, inner = np.eye(_NODES), np.arange(1, _NODES - 1, 2)
         part = (self.nodes[inner] - self.nodes[inner - 1]) / (
@@ -141,24 +140,24 @@ class Scoring:
         return found
 
     def places(self, by: Any) -> Integers:
-        """Which of the levels each record is in: −1 for another, 0 where there are no levels."""
+        """The number of each record's level; −1 for other words, 0 if there are no levels."""
         if not self.levels:
             return np.zeros(len(by), dtype=np.int64)
         places = {level: place for place, level in enumerate(self.levels)}
         return np.array([places.get(word_of(one) or "", -1) for one in by], dtype=np.int64)
 
     def rows(self, scores: Any, outcomes: Any, places: Any = None) -> Array:
-        """One row for each record: private, of norm at most 1.
+        """One row per record, of norm at most 1. Private.
 
-        ``scores`` are float64 numbers, as a batch moves the last digits of smaller ones;
-        ``outcomes`` from 0 to 1, and 1 where the kind is "score"; ``places`` as ``places`` gives
-        them. A record with another value counts as zeros.
+        ``scores`` must be float64, because a batch moves the last digits of smaller floats.
+        ``outcomes`` are from 0 to 1, and 1 for the kind "score"; ``places`` come from ``places``.
+        A record with other values counts as zeros.
         """
         p, y = np.asarray(scores), np.asarray(outcomes, dtype=np.float64)
         if p.ndim != 1 or p.dtype != np.float64:
             raise ValueError(
-                f"scores must be one float64 number for each record, got {p.dtype} of shape "
-                f"{p.shape}: compute them in double precision"
+                f"scores must be one float64 number per record, got {p.dtype} of shape {p.shape}: "
+                "compute them in double precision"
             )
         groups = np.zeros(len(p), dtype=np.int64) if places is None else np.asarray(places)
         if not len(p) == len(y) == len(groups) or (places is None and self.levels):
@@ -178,7 +177,7 @@ class Scoring:
         return rows.reshape(len(groups), self.dimension)
 
     def read(self, mean: Any, scheme: RecordSum, clients: int | None = None) -> Evaluation:
-        """Read the decoded mean row of ``scheme``, for all records and for each group."""
+        """The evaluation of all records and of each group, from a mean that ``scheme`` decoded."""
         plan, batch = scheme.plan(self.dimension, clients), scheme.expected_batch
         error = batch * math.sqrt(plan.error / self.dimension)
         totals = batch * np.asarray(mean, dtype=np.float64).reshape(-1, len(self._codes[0]))
@@ -220,24 +219,24 @@ class Scoring:
 
 
 class _Counts:
-    """Noisy records at each node, positive ones first; ``noise`` is a root of their covariance."""
+    """Noisy counts at each node, positive ones first; ``noise`` is a root of their covariance."""
 
     def __init__(self, x: Array, noise: Array) -> None:
         self.x, self.noise = x, noise
 
     def is_clear(self, weights: Array) -> bool:
-        """Whether so many records are clearly more than noise."""
+        """Check that this weighted count is clearly more than noise."""
         error = float(np.linalg.norm(weights @ self.noise))
         return float(weights @ self.x) > max(_FEWEST, _CLEAR * error)
 
     def tell(self, value: float, slopes: Array, most: float = 1.0, more: float = 0.0) -> Interval:
-        """The interval of a figure with these slopes, from 0 to ``most``."""
+        """The interval of a figure with these slopes, within 0 and ``most``."""
         sampling = max(float(slopes**2 @ self.x), 0.0)
         error = Z * math.sqrt(sampling + more + float(((slopes @ self.noise) ** 2).sum()))
         return Interval(*(min(max(value + side, 0.0), most) for side in (0.0, -error, error)))
 
     def ratio(self, part: Array, whole: Array) -> Interval:
-        """How much of ``whole`` is ``part``, both of them weights of records."""
+        """The fraction of ``whole`` that is ``part``, both given as weights of records."""
         total = float(whole @ self.x)
         value = float(part @ self.x) / total
         return self.tell(value, (part - value * whole) / total)
@@ -251,19 +250,19 @@ class _Counts:
         below, above = order @ others / others.sum(), ones @ order / ones.sum()
         value = float(ones @ below / ones.sum())
         slopes = np.concatenate(((below - value) / ones.sum(), (above - value) / others.sum()))
-        # the noise of both sides together, which is of second order
+        # the product of both sides' noise, of second order
         both = self.noise[:size, :size].T @ (order - value) @ self.noise[size:, size:]
         both /= ones.sum() * others.sum()
         return self.tell(value, slopes, more=float((both**2).sum()))
 
     def roc(self) -> Array:
-        """(false positive rate, true positive rate), from (0, 0) to (1, 1)."""
+        """(false positive rates, true positive rates), from (0, 0) to (1, 1)."""
         found = np.cumsum(self.x.reshape(2, -1)[::-1, ::-1], axis=1)
         found = np.maximum.accumulate(np.clip(found / found[:, -1:], 0.0, 1.0), axis=1)
         return np.hstack((np.zeros((2, 1)), found))
 
     def slope(self, nodes: Array) -> dict[str, Interval]:
-        """A logistic regression of the outcomes on the scores' logits: 1 and 0 are ideal."""
+        """Slope and intercept of outcomes regressed on the scores' logits; ideally 1 and 0."""
         ones, others = self.x.reshape(2, -1)
         terms = np.stack((np.log(nodes / (1.0 - nodes)), np.ones(len(nodes))))
         found = np.array((1.0, 0.0))
@@ -286,7 +285,7 @@ class _Counts:
         }
 
     def calibration(self, nodes: Array) -> Array:
-        """(mean score, outcome, its lower and upper bound) of groups of about as many records."""
+        """(mean score, outcome, its lower and upper bound) in ten groups of similar size."""
         everybody = np.maximum(self.x.reshape(2, -1).sum(axis=0), 0.0)
         rank = (np.cumsum(everybody) - everybody / 2.0) / everybody.sum()
         groups, points = np.minimum((rank * _SHOWN).astype(int), _SHOWN - 1), []
@@ -301,9 +300,9 @@ class _Counts:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good scores are; intervals are 95%, of sampling and noise together.
+    """The quality of scores, with 95% intervals for sampling and noise together.
 
-    ``figures`` are by name, as far as there are enough records: "accuracy", "Brier score", "AUC",
+    ``figures`` holds by name, if there are enough records: "accuracy", "Brier score", "AUC",
     "sensitivity", "specificity", "calibration slope", "calibration intercept", or "score".
     ``curves`` has "roc" (false and true positive rates) and "calibration" (mean scores, outcomes,
     lower and upper bounds). ``groups`` has an evaluation for each level. All sums of the scheme
@@ -319,15 +318,8 @@ class Evaluation:
     delta: float
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
-        return {
-            "records": self.records._asdict(),
-            "figures": {name: one._asdict() for name, one in self.figures.items()},
-            "curves": {name: one.tolist() for name, one in self.curves.items()},
-            "groups": {level: one.as_dict() for level, one in self.groups.items()},
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-        }
+        found: dict[str, Any] = plain(self)
+        return found
 
     def __str__(self) -> str:
         lines = [f"{'':14} {'figure':22} {'value':>8} {'95% interval':>18}"]
@@ -339,14 +331,14 @@ class Evaluation:
                 level = ""
             if not one.figures:
                 lines.append(f"{'':14} too few records")
-        spent = f"ε = {digits_up(self.epsilon)} at δ = {self.delta:g} of every record."
+        spent = f"ε = {digits_up(self.epsilon)} at δ = {self.delta:g} per record."
         return "\n".join([*lines, spent])
 
     def plot(self) -> Any:
-        """A Matplotlib figure of the ROC curve and the calibration curve, also by group."""
+        """A Matplotlib figure of the ROC and calibration curves, by group if there are groups."""
         names = [name for name in ("roc", "calibration") if name in self.curves]
         if not names:
-            raise ValueError("there is no curve to plot: too few records, or scores of one's own")
+            raise ValueError("there is no curve to plot: too few records, or no outcomes")
         figure, panels = stack_panels([4.2] * len(names), width=4.6)
         for name, panel in zip(names, panels, strict=True):
             panel.plot((0, 1), (0, 1), color="#98a2b3", lw=1, ls=":")

@@ -1,4 +1,4 @@
-"""The parts of a record's row: what a record tells to each question, within a public norm.
+"""The parts of a record's row, each within a public norm.
 
 A part turns a record into a few entries of norm at most ``norm``, whatever the record says. Where
 a value is missing, the last entry is 1 (times ``norm``) and all others are 0: a record is either
@@ -13,39 +13,40 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.statistics.tables import Column, Kind
+from jopeq.statistics.tables import Key, Values
 
 Array = NDArray[np.float64]
-Columns = Mapping[tuple[str, Kind], Column]
+Columns = Mapping[Key, Values]
 
 
 class Part(ABC):
-    """Entries of a row that one question, or several, read."""
+    """Entries of a row that one or several questions read."""
 
     counts_missing = True  # in the last entry
 
     @property
     def effect(self) -> float:
-        """The variance of an answer beside that of an entry."""
+        """The variance of an answer divided by that of an entry."""
         return 1.0
 
     @property
     @abstractmethod
     def norm(self) -> float:
-        """r: the largest norm of these entries."""
+        """The largest norm of these entries, r."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
 
     @property
     @abstractmethod
-    def columns(self) -> tuple[tuple[str, Kind], ...]:
+    def columns(self) -> tuple[Key, ...]:
         """The columns that are read, and how."""
 
     @abstractmethod
@@ -54,7 +55,7 @@ class Part(ABC):
 
     @property
     def factors(self) -> Array:
-        """The factors of the entries: ``norm`` for missing values, which are alone."""
+        """The factors of the entries: ``norm`` for missing values, which stand alone."""
         factors = np.ones(self.size)
         if self.counts_missing:
             factors[-1] = self.norm
@@ -73,25 +74,28 @@ class Everyone(Part):
 
 
 @dataclass(frozen=True)
-class Bounded(Part):
+class _OfColumn(Part):
+    column: str
+    kind: ClassVar[str] = "numbers"
+
+    @property
+    def columns(self) -> tuple[Key, ...]:
+        return ((self.column, self.kind),)
+
+
+@dataclass(frozen=True)
+class Bounded(_OfColumn):
     """A part of a numeric column, whose values are clipped to public bounds."""
 
-    column: str
     lower: float
     upper: float
 
     @property
-    def columns(self) -> tuple[tuple[str, Kind], ...]:
-        return ((self.column, "numbers"),)
-
-    @property
     def middle(self) -> float:
-        """The middle between the bounds."""
         return self.lower / 2.0 + self.upper / 2.0
 
     @property
     def half(self) -> float:
-        """Half the range."""
         return self.upper / 2.0 - self.lower / 2.0
 
     def scale(self, columns: Columns) -> Array:
@@ -103,7 +107,7 @@ class Bounded(Part):
 
 @dataclass(frozen=True)
 class Value(Bounded):
-    """The scaled value, and whether it is missing."""
+    """The scaled value, and 1 if it is missing."""
 
     norm, size = 1.0, 2
 
@@ -125,14 +129,14 @@ class Square(Bounded):
 
 @dataclass(frozen=True)
 class Pair(Part):
-    """Two values, their squares less ½ and their product, of records that have both."""
+    """Two values, their squares less ½ and their product, for records that have both."""
 
     one: Bounded
     two: Bounded
     norm, size = math.sqrt(3.5), 6
 
     @property
-    def columns(self) -> tuple[tuple[str, Kind], ...]:
+    def columns(self) -> tuple[Key, ...]:
         return (*self.one.columns, *self.two.columns)
 
     def fill(self, rows: Array, columns: Columns) -> None:
@@ -143,20 +147,15 @@ class Pair(Part):
 
 
 @dataclass(frozen=True)
-class Cells(Part):
+class Cells(_OfColumn):
     """1 in the bin of the value, or in the last entry if it is missing."""
 
-    column: str
     edges: tuple[float, ...]
     norm = 1.0
 
     @property
     def size(self) -> int:
         return len(self.edges)
-
-    @property
-    def columns(self) -> tuple[tuple[str, Kind], ...]:
-        return ((self.column, "numbers"),)
 
     def fill(self, rows: Array, columns: Columns) -> None:
         values, bins = columns[self.column, "numbers"], len(self.edges) - 1
@@ -165,20 +164,16 @@ class Cells(Part):
 
 
 @dataclass(frozen=True)
-class Categories(Part):
-    """1 at the category, at the last but one for all others, at the last if it is missing."""
+class Categories(_OfColumn):
+    """1 at the category, at the last entry but one for others, at the last if it is missing."""
 
-    column: str
     categories: tuple[str, ...]
+    kind = "words"
     norm = 1.0
 
     @property
     def size(self) -> int:
         return len(self.categories) + 2
-
-    @property
-    def columns(self) -> tuple[tuple[str, Kind], ...]:
-        return ((self.column, "words"),)
 
     def fill(self, rows: Array, columns: Columns) -> None:
         places = {word: place for place, word in enumerate(self.categories)}
@@ -191,16 +186,15 @@ class Categories(Part):
 class Tree(Bounded):
     """Haar's transform of a histogram of equal bins: halves, quarters and so on, lower less upper.
 
-    A record has one entry ±1 on each of log2(bins) levels, and a rank is put together from one node
-    on each, at most half of it and on average of its square 1/12. So the error of a rank grows with
-    log2(bins), where that of the sum of plain bins grows with √bins.
+    A record has one entry ±1 on each of log2(bins) levels. A rank adds up one node per level, at
+    most half of it and 1/12 of its square on average, so its error grows with log2(bins). The error
+    of a sum of plain bins grows with √bins.
     """
 
     bins: int
 
     @property
     def levels(self) -> int:
-        """How often the range is halved."""
         return self.bins.bit_length() - 1
 
     @property
@@ -225,7 +219,7 @@ class Tree(Bounded):
 
 @lru_cache(maxsize=8)
 def haar(bins: int) -> tuple[Array, Array]:
-    """(bins, nodes): 1 in the lower half of a node, −1 in the upper; and the bins of each node."""
+    """(bins, nodes): 1 in the lower half of a node, −1 in the upper; and each node's bins."""
     nodes, sizes = [], []
     for level in range(bins.bit_length() - 1):
         size = bins >> level
@@ -241,8 +235,8 @@ def haar(bins: int) -> tuple[Array, Array]:
 def running_code(count: int) -> tuple[Array, Array]:
     """(R, R⁻¹): R·R adds up ``count`` cells from the first on; a record in cell b sends R[:, b].
 
-    Running sums of the decoded cells then have errors that grow with log(count), where those of
-    plain cells grow with √count; a record's norm is that of the first column, √(1.07 + ln(count)/π)
+    Running sums of the decoded cells have errors that grow with log(count), where those of plain
+    cells grow with √count. A record's norm is that of the first column, √(1.07 + ln(count)/π)
     (Fichtenberger, Henzinger, Upadhyay 2023).
 
     >>> code, inverse = running_code(3)

@@ -1,7 +1,7 @@
-"""Questions about a column: bounds, edges and categories are public, chosen before.
+"""Questions about a column, with public bounds, edges and categories chosen beforehand.
 
 A question says which parts of a row it needs and reads its answer, with a standard error, from
-their noisy totals. All that follows the totals is post-processing and costs no ε.
+their noisy totals. Everything after the totals is post-processing and costs no ε.
 """
 
 from __future__ import annotations
@@ -10,12 +10,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from jopeq.checks import set_fields
 from jopeq.schemes.parameters import as_annotated
+from jopeq.statistics.columns import (
+    MISSING,
+    OTHER,
+    bin_labels,
+    check_bounds,
+    check_edges,
+    check_words,
+    show_few,
+)
 from jopeq.statistics.parts import (
     Array,
     Categories,
@@ -28,11 +37,9 @@ from jopeq.statistics.parts import (
     Value,
     haar,
 )
-from jopeq.statistics.pictures import BAR, ERROR, stack_panels
-from jopeq.statistics.tables import word_of
+from jopeq.statistics.pictures import BAR, ERROR, plain, stack_panels
 
 EVERYBODY = "*"  # instead of a column
-OTHER, MISSING = "(other)", "(missing)"
 QUARTILES = (0.25, 0.5, 0.75)
 MOST_BINS = 4096
 _CLEAR = 3.0  # standard errors
@@ -49,7 +56,8 @@ class Total(NamedTuple):
 
 
 Totals = Mapping[Part, Total]
-Z = 1.959963984540054  # of a 95% interval
+Read = tuple[Number, Number]
+Z = 1.959963984540054  # standard errors to each side of a 95% interval
 
 
 class Interval(NamedTuple):
@@ -62,48 +70,42 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Question(ABC):
-    """One question about a column. ``importance`` weighs its error against other questions'."""
+    """One question about a column. ``importance`` weighs its error against the others'."""
 
     column: str
     importance: float = field(default=1.0, kw_only=True)
     word: ClassVar[str]
-    divides: ClassVar[float] = 0.25  # of an answer's variance: what the count does to it
-    height: ClassVar[float] = 0.0  # inches of its picture, where there is one
+    divides: ClassVar[float] = 0.25  # the count's part in an answer's variance
+    height: ClassVar[float] = 0.0  # inches of its picture, if there is one
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "column", str(self.column))
         importance = as_annotated("importance", "float", self.importance)
         if not 0.0 < importance < math.inf:
             raise ValueError(f"importance must be a positive number, got {importance}")
-        object.__setattr__(self, "importance", importance)
+        set_fields(self, column=str(self.column), importance=importance)
 
     @property
     def name(self) -> str:
-        """The name of the answer."""
         return self.word
 
     @property
     @abstractmethod
     def parts(self) -> tuple[Part, ...]:
-        """Entries that a row needs beside the 1 for everyone. The first counts missing values."""
+        """Entries that a row needs next to the 1 for everyone. The first counts missing values."""
 
     @abstractmethod
-    def read(self, totals: Totals) -> tuple[Number, Number]:
+    def read(self, totals: Totals) -> Read:
         """The answer and its standard error."""
 
     def answer(self, totals: Totals, is_said: bool) -> Answer:
-        """The answer, or nothing where there are too few records."""
+        """The answer, or nothing if there are too few records."""
         return Answer(self, *(self.read(totals) if is_said else (None, None)))
 
     def draw(self, answer: Answer, panel: Any) -> None:
-        """Draw the answer into axes of Matplotlib."""
         raise ValueError(f"{self.name} has no picture: ask for a Histogram or Survival")
 
     def present(self, totals: Totals) -> float:
-        """The noisy number of records that have the value.
-
-        Missing values count where they are clearly more than noise: most columns have none.
-        """
+        """The noisy number of records with the value; few missing ones are taken for noise."""
         count = float(totals[Everyone()].values[0])
         if not self.parts:
             return count
@@ -113,9 +115,9 @@ class Question(ABC):
 
 @dataclass(frozen=True)
 class Answer:
-    """``value`` and its standard ``error`` from the noise: a number each, or one for each label.
+    """``value`` and its standard ``error`` from the noise, as one number or one for each label.
 
-    Both are None where the noisy count is below the survey's minimum.
+    Both are None if the noisy count is below the survey's minimum.
     """
 
     question: Question
@@ -133,8 +135,7 @@ class Answer:
         return [("", float(self.value), float(self.error))]  # type: ignore[arg-type]
 
     def as_dict(self) -> dict[str, Any]:
-        """Value and error, as JSON can hold them."""
-        return {"value": self.value, "error": self.error}
+        return {name: plain(one) for name, one in vars(self).items() if name != "question"}
 
     def plot(self) -> Any:
         """A Matplotlib figure of a histogram or of survival curves."""
@@ -147,7 +148,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Count(Question):
-    """How many records there are, or have a value in ``column``."""
+    """The number of records, or of those that have a value in ``column``."""
 
     column: str = EVERYBODY
     word: ClassVar[str] = "count"
@@ -156,7 +157,7 @@ class Count(Question):
     def parts(self) -> tuple[Part, ...]:
         return () if self.column == EVERYBODY else (Categories(self.column, ()),)
 
-    def read(self, totals: Totals) -> tuple[Number, Number]:
+    def read(self, totals: Totals) -> Read:
         found = [totals[Everyone()], *(totals[part] for part in self.parts)]
         count, *missing = (float(one.values[-1]) for one in found)
         errors = [float(one.errors[-1]) for one in found]
@@ -171,12 +172,10 @@ class _Bounded(Question):
     def __post_init__(self) -> None:
         super().__post_init__()
         lower, upper = check_bounds("lower and upper", self.lower, self.upper)
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "upper", upper)
+        set_fields(self, lower=lower, upper=upper)
 
     @property
     def value(self) -> Value:
-        """The part that has the scaled value."""
         return Value(self.column, self.lower, self.upper)
 
 
@@ -194,7 +193,7 @@ class Mean(_Bounded):
     def parts(self) -> tuple[Part, ...]:
         return (self.value,)
 
-    def read(self, totals: Totals) -> tuple[Number, Number]:
+    def read(self, totals: Totals) -> Read:
         error = float(totals[self.value].errors[-1])
 
         def mean(count: float, total: float, missing: float) -> float:
@@ -214,7 +213,7 @@ class Variance(_Bounded):
     def parts(self) -> tuple[Part, ...]:
         return (self.value, Square(self.column, self.lower, self.upper))
 
-    def read(self, totals: Totals) -> tuple[Number, Number]:
+    def read(self, totals: Totals) -> Read:
         half, error = self.value.half, float(totals[self.value].errors[-1])
 
         def variance(count: float, total: float, missing: float, squares: float) -> float:
@@ -227,7 +226,7 @@ class Variance(_Bounded):
 
 @dataclass(frozen=True)
 class Histogram(Question):
-    """How many values are in each bin between public edges; those beyond are in the outer bins.
+    """The number of values in each bin between public edges; those beyond are in the outer bins.
 
     The bins and the missing values add up to the count.
     """
@@ -238,27 +237,20 @@ class Histogram(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "edges", check_edges(self.edges, MOST_BINS))
+        set_fields(self, edges=check_edges(self.edges, MOST_BINS))
 
     @property
     def parts(self) -> tuple[Part, ...]:
         return (Cells(self.column, self.edges),)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The bins, and the missing values."""
-        *inner, last = pairwise(self.edges)
-        bins = [f"[{one:g}, {two:g})" for one, two in inner]
-        return (*bins, f"[{last[0]:g}, {last[1]:g}]", MISSING)
-
-    def read(self, totals: Totals) -> tuple[Number, Number]:
+    def read(self, totals: Totals) -> Read:
         cells, count = totals[self.parts[0]], totals[Everyone()]
         values = project(cells.values, float(count.values[0]))
         errors = np.hypot(cells.errors, count.errors[0] / len(values))
-        return _label(self.labels, values), _label(self.labels, errors)
+        return _label((*bin_labels(self.edges), MISSING), values, errors)
 
     def draw(self, answer: Answer, panel: Any) -> None:
-        edges, cells = np.array(self.edges), answer.lines[:-1]  # the last are missing
+        edges, cells = np.array(self.edges), answer.lines[:-1]  # without the missing values
         values, errors = (np.array([cell[place] for cell in cells]) for place in (1, 2))
         panel.bar(edges[:-1], values, np.diff(edges), align="edge", color=BAR, edgecolor="w")
         middles = (edges[1:] + edges[:-1]) / 2.0
@@ -279,18 +271,17 @@ class Proportions(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "categories", check_words("categories", self.categories))
+        set_fields(self, categories=check_words("categories", self.categories))
 
     @property
     def parts(self) -> tuple[Part, ...]:
         return (Categories(self.column, self.categories),)
 
-    def read(self, totals: Totals) -> tuple[Number, Number]:
+    def read(self, totals: Totals) -> Read:
         cells, (count, error) = totals[self.parts[0]], _count(totals)
         values = project(cells.values / count, 1.0)
         errors = np.hypot(cells.errors, values * error) / count
-        labels = (*self.categories, OTHER, MISSING)
-        return _label(labels, values), _label(labels, errors)
+        return _label((*self.categories, OTHER, MISSING), values, errors)
 
 
 @dataclass(frozen=True)
@@ -306,14 +297,13 @@ class Quantiles(_Bounded):
         at = tuple(as_annotated("at", "float", one) for one in self.at)
         if not at or not all(0.0 < one < 1.0 for one in at) or list(at) != sorted(set(at)):
             raise ValueError(
-                f"at must be numbers between 0 and 1 that ascend, got {show_few(at)}: 0.5 is the "
+                f"at must be ascending numbers between 0 and 1, got {show_few(at)}: 0.5 is the "
                 "median"
             )
         bins = as_annotated("bins", "int", self.bins)
         if bins not in (1 << power for power in range(1, MOST_BINS.bit_length())):
             raise ValueError(f"bins must be a power of two from 2 to {MOST_BINS}, got {bins}")
-        object.__setattr__(self, "at", at)
-        object.__setattr__(self, "bins", bins)
+        set_fields(self, at=at, bins=bins)
 
     @property
     def name(self) -> str:
@@ -323,7 +313,7 @@ class Quantiles(_Bounded):
     def parts(self) -> tuple[Part, ...]:
         return (Tree(self.column, self.lower, self.upper, self.bins),)
 
-    def read(self, totals: Totals) -> tuple[Number, Number]:
+    def read(self, totals: Totals) -> Read:
         tree, there, (_, error) = totals[self.parts[0]], self.present(totals), _count(totals)
         nodes, sizes = haar(self.bins)
         below = np.cumsum(nodes / sizes, axis=0)  # the part of each node that is in a rank
@@ -337,8 +327,7 @@ class Quantiles(_Bounded):
         values = np.interp(at, ranks, edges)
         spread = np.interp(values, edges[1:], errors)
         above, under = (np.interp(at + side * spread, ranks, edges) for side in (1.0, -1.0))
-        labels = [f"{100.0 * one:g}%" for one in self.at]
-        return _label(labels, values), _label(labels, (above - under) / 2.0)
+        return _label([f"{100.0 * one:g}%" for one in self.at], values, (above - under) / 2.0)
 
 
 @dataclass(frozen=True)
@@ -357,10 +346,10 @@ class Correlation(Question):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("bounds", "other_bounds"):
-            object.__setattr__(self, name, check_bounds(name, *getattr(self, name)))
-        if str(self.other) in ("", self.column):
-            raise ValueError(f"other must be another column than {self.column!r}")
-        object.__setattr__(self, "other", str(self.other))
+            set_fields(self, **{name: check_bounds(name, *getattr(self, name))})
+        set_fields(self, other=str(self.other))
+        if self.other in ("", self.column):
+            raise ValueError(f"other must be a different column from {self.column!r}")
 
     @property
     def name(self) -> str:
@@ -370,7 +359,7 @@ class Correlation(Question):
     def parts(self) -> tuple[Part, ...]:
         return (Pair(Value(self.column, *self.bounds), Value(self.other, *self.other_bounds)),)
 
-    def read(self, totals: Totals) -> tuple[Number, Number]:
+    def read(self, totals: Totals) -> Read:
         errors = totals[self.parts[0]].errors.tolist()
         least = (errors[0] / _count(totals)[0]) ** 2
 
@@ -384,55 +373,11 @@ class Correlation(Question):
         return min(max(found, -1.0), 1.0), spread
 
 
-# Checks
-
-
-def check_bounds(name: str, *bounds: Any) -> tuple[float, float]:
-    """Two finite numbers, the lower one first, or ``ValueError``."""
-    found = tuple(as_annotated(name, "float", bound) for bound in bounds)
-    if len(found) != 2 or not all(map(math.isfinite, found)) or not found[0] < found[1]:
-        raise ValueError(
-            f"{name} must be a lower bound below an upper one, got {show_few(found)}: public "
-            "limits between which nearly all values are"
-        )
-    return found
-
-
-def check_edges(edges: Sequence[Any], most: int, name: str = "edges") -> tuple[float, ...]:
-    """From two to ``most`` finite numbers that ascend, or ``ValueError``."""
-    found = tuple(as_annotated(name, "float", edge) for edge in edges)
-    is_ascending = all(one < two for one, two in pairwise(found))
-    if not (2 <= len(found) <= most and all(map(math.isfinite, found)) and is_ascending):
-        raise ValueError(
-            f"{name} must be 2 to {most} numbers, each above the one before, got "
-            f"{show_few(found)}: sort them and leave doubles out"
-        )
-    return found
-
-
-def check_words(name: str, words: Any) -> tuple[str, ...]:
-    """Different categories as text, at least one, or ``ValueError``."""
-    if isinstance(words, str):
-        raise ValueError(f"{name} must be a list, got the text {words!r}")
-    found = tuple(word_of(one) or "" for one in words)
-    if not found or len({"", OTHER, MISSING, *found}) != len(found) + 3:
-        raise ValueError(
-            f"{name} must be different words, at least one, got {show_few(tuple(words))}"
-        )
-    return found
-
-
-def show_few(values: Sequence[Any]) -> str:
-    """The values as text, at most 200 characters of it."""
-    shown = ", ".join(f"{value:g}" if isinstance(value, float) else repr(value) for value in values)
-    return shown if len(shown) <= 200 else f"{shown[:200]}…"
-
-
 # Post-processing
 
 
 def project(values: Array, total: float) -> Array:
-    """The nearest numbers that are not negative and add up to ``total``.
+    """The nearest non-negative numbers that add up to ``total``.
 
     >>> project(np.array([3.0, -1.0, 0.5]), total=3.0)
     array([2.75, 0.  , 0.25])
@@ -447,7 +392,7 @@ def project(values: Array, total: float) -> Array:
 
 
 def _ascend(ranks: Array) -> Array:
-    """Ranks that rise from 0 to 1: the middle of the running maximum and the minimum to come."""
+    """Ranks that rise from 0 to 1, halfway between running maximum and minimum to come."""
     held = np.clip(ranks, 0.0, 1.0)
     middle = np.maximum.accumulate(held) + np.minimum.accumulate(held[::-1])[::-1]
     found: Array = middle / 2.0 + 1e-12 * np.arange(len(held))
@@ -455,7 +400,7 @@ def _ascend(ranks: Array) -> Array:
 
 
 def _propagate(function: Callable[..., float], totals: Totals, *parts: Part) -> tuple[float, float]:
-    """The function of these totals, and its standard error from changes by one standard error."""
+    """The function of these totals and its standard error, from steps of one standard error."""
     values = np.concatenate([totals[part].values for part in parts])
     errors = np.concatenate([totals[part].errors for part in parts])
     steps = np.diag(errors)
@@ -473,5 +418,6 @@ def _there(count: float, missing: float, error: float) -> float:
     return max(count - (missing if missing > _CLEAR * error else 0.0), 1.0)
 
 
-def _label(labels: Sequence[str], values: Array) -> dict[str, float]:
-    return dict(zip(labels, values.tolist(), strict=True))
+def _label(labels: Sequence[str], values: Array, errors: Array) -> Read:
+    value, error = (dict(zip(labels, one.tolist(), strict=True)) for one in (values, errors))
+    return value, error

@@ -1,12 +1,12 @@
 """Many questions as one private sum: rows, weights, shares, answers.
 
-Question by question a record gives part q of its row, of norm at most r_q, multiplied by w_q:
+A record's row consists of parts q, of norm at most r_q, multiplied by
 
     w_q² = C²·(√λ_q / r_q) / Σ_p √λ_p·r_p
 
-which minimises Σλ_q/w_q² under Σw_q²r_q² ≤ C². So no row is ever longer than C = 1, none is scaled
-down, and nothing is biased. λ_q is the importance of the questions that read the part, times the
-part's effect on an answer's variance.
+which minimises Σλ_q/w_q² under Σw_q²r_q² ≤ C². No row is longer than C = 1, so none is scaled down
+and nothing is biased. λ_q is the importance of the questions that read the part, times the part's
+effect on an answer's variance.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.errors import DataError, TooFewClientsError
+from jopeq.checks import set_fields
+from jopeq.errors import TooFewClientsError
 from jopeq.ledger import Ledger
 from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.answers import Answers
 from jopeq.statistics.parsing import question_from
-from jopeq.statistics.parts import Array, Columns, Everyone, Part
+from jopeq.statistics.parts import Array, Everyone, Part
 from jopeq.statistics.questions import Answer, Count, Question, Total
-from jopeq.statistics.tables import Kind, Tell, check_columns, count_rows, read_column
+from jopeq.statistics.tables import Key, Tell, open_table, read_table, report
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_sum import RecordSum
@@ -44,8 +45,8 @@ _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
 class Survey:
     """Questions about the records of several hospitals, answered together for one (ε, δ).
 
-    ``rows`` and ``answers`` are pure: what lies between is a sum of ``sum``, the ``RecordSum`` with
-    one round in which every record takes part. ``ask`` does all of it in one process.
+    ``rows`` and ``answers`` are pure functions. Between them lies ``sum``, a ``RecordSum`` with one
+    round in which every record takes part. ``ask`` does everything in one process.
 
     >>> from jopeq.statistics import Mean, Proportions
     >>> survey = Survey(
@@ -59,28 +60,26 @@ class Survey:
     Parameters
     ----------
     questions : sequence of Question
-        What is asked. The count is always asked.
+        The questions. The count is always asked.
     epsilon, delta : float
-        Privacy asked for, of one record, for all questions together.
-    clients : int
-        How many hospitals are in the sum at most.
-    threshold : int
-        How many must be in it at least.
+        Privacy of one record, for all questions together.
+    clients, threshold : int
+        Most and fewest hospitals in the sum.
     colluding : int, default 1
-        How many of them may be curious, or tell the server their shares.
+        Hospitals that may be curious, or tell the server their shares.
     hospitals_per_person : int, default 1
-        In how many hospitals one person may have a record.
+        Most records of one person, in one hospital or several: with m records a person moves the
+        sum m times as far.
     records : int, default 1,000,000
-        Public bound on all records together. A larger one needs more bits and no more noise.
+        Public bound on all records together. A larger one costs bits, but no noise.
     minimum : float, optional
-        Nothing is said where the noisy count is smaller: of all records, or of those that have the
-        values asked for. By default 20 or five standard errors of the count, the larger of both.
+        Answers are withheld if the noisy count, of all records or of those with the values, is
+        smaller. By default 20 or five standard errors of the count, whichever is larger.
     complete : bool, default False
-        Whether it is public that the asked columns have no missing values. None are counted then,
-        which spares the other answers the noise of that count. A value that is missing all the same
-        counts as the middle of its bounds.
+        It is public that no value is missing. Missing values are then not counted, which spares the
+        answers that noise; one that is missing all the same counts as the middle of its bounds.
     rounds : int, default 1
-        How many shares a hospital makes at most: one for each time the sum is tried. ε covers all.
+        Most shares of a hospital, one per attempt at the sum. ε covers all of them.
     """
 
     questions: tuple[Question, ...]
@@ -104,20 +103,19 @@ class Survey:
         if max(times.values()) > 1:
             column, name = min(key for key, count in times.items() if count > 1)
             raise ValueError(f"questions ask twice for the {name} of {column!r}: ask once")
-        object.__setattr__(self, "questions", asked)
         least = as_annotated("minimum", "float | None", self.minimum)
         if least is not None and not 0.0 <= least < math.inf:
             raise ValueError(f"minimum must be a number of records, got {least}")
-        object.__setattr__(self, "minimum", least)
-        object.__setattr__(self, "complete", as_annotated("complete", "bool", self.complete))
-        object.__setattr__(self, "rounds", as_annotated("rounds", "int", self.rounds))
+        complete = as_annotated("complete", "bool", self.complete)
+        rounds = as_annotated("rounds", "int", self.rounds)
+        set_fields(self, questions=asked, minimum=least, complete=complete, rounds=rounds)
         _ = self.sum  # refuses impossible terms
 
     # The row of a record
 
     @cached_property
     def weights(self) -> dict[Part, float]:
-        """w of every part, in the order of the row."""
+        """The factor w of every part, in the order of the row."""
         importance: dict[Part, float] = {Everyone(): 0.0}
         for question in self.questions:
             share = question.divides if question.parts else 1.0
@@ -132,28 +130,19 @@ class Survey:
 
     @cached_property
     def dimension(self) -> int:
-        """Entries of a row."""
         return sum(part.size for part in self.weights)
 
     @property
-    def asked(self) -> tuple[tuple[str, Kind], ...]:
-        """The columns that are asked about, each for numbers, words or both."""
+    def asked(self) -> tuple[Key, ...]:
         return tuple(dict.fromkeys(key for part in self.weights for key in part.columns))
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of these columns."""
-        return tuple(dict.fromkeys(name for name, _ in self.asked))
-
     def rows(self, table: Any) -> Array:
-        """One row a record, of norm at most 1: (records, dimension). Private."""
+        """One row per record, of norm at most 1: (records, dimension). Private."""
         chunks = [np.zeros((0, self.dimension)), *self._chunks(table)]
         return np.concatenate(chunks)
 
     def _chunks(self, table: Any, tell: Tell | None = None) -> Iterator[Array]:
-        check_columns(table, self.columns)
-        count = count_rows(table)
-        columns: Columns = {key: read_column(table, *key, tell=tell) for key in self.asked}
+        count, columns = read_table(table, self.asked, tell)
         size = max(1, min(_CHUNK, _ENTRIES // self.dimension))
         for first in range(0, count, size):
             some = slice(first, min(first + size, count))
@@ -174,7 +163,7 @@ class Survey:
 
     @cached_property
     def sum(self) -> RecordSum:
-        """The private sum of the rows. Rows are computed one by one: none moves another."""
+        """The private sum of the rows. Rows are computed one by one, so none moves another."""
         return RecordSum(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -191,29 +180,25 @@ class Survey:
 
     @cached_property
     def spec(self) -> str:
-        """All terms as JSON, for the other end: ``from_spec`` reads it."""
-        terms = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name != "questions"
-        }
-        asked = [[one.word, asdict(one)] for one in self.questions]
-        return json.dumps({"questions": asked, **terms}, separators=(",", ":"))
+        """All terms as JSON, which ``from_spec`` reads on the other end."""
+        terms = {field.name: getattr(self, field.name) for field in fields(self)}
+        terms["questions"] = [[one.word, asdict(one)] for one in self.questions]
+        return json.dumps(terms, separators=(",", ":"))
 
     @cached_property
     def name(self) -> str:
-        """The survey's name in ledgers: others have names of their own."""
+        """The survey's name in ledgers, different for different terms."""
         return f"statistics {hashlib.sha256(self.spec.encode()).hexdigest()[:16]}"
 
     @classmethod
     def from_spec(cls, spec: str) -> Survey:
-        """The survey of another end's ``spec``; ``ValueError`` if it is none."""
+        """The survey of another end's ``spec``, or ``ValueError``."""
         try:
             terms = json.loads(spec)
             asked = tuple(question_from(word, given) for word, given in terms.pop("questions"))
             return cls(asked, **terms)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"spec is not one of a survey: {error}") from error
+            raise ValueError(f"spec does not describe a survey: {error}") from error
 
     def share(
         self,
@@ -227,46 +212,40 @@ class Survey:
     ) -> NDArray[Any]:
         """One hospital's share, to be sent only under a mask.
 
-        ``seed`` (32 bytes) is public and the same for all. The ledger is charged before a value is
-        read. ``plan`` and ``noise`` are those of ``RecordSum.encode``.
+        ``seed`` (32 bytes) is public and the same for all hospitals. The ledger is charged before
+        any value is used. ``plan`` and ``noise`` are those of ``RecordSum.encode``.
         """
-        check_columns(table, self.columns)
+        table = open_table(table, self.asked)
         self.sum.plan(self.dimension, clients)  # refuse before anything is charged
         if ledger is not None:
             ledger.charge(self.sum, self.dimension, run=self.name)
-        return self.sum.encode(
-            self.total(table), seed=seed, clients=clients, plan=plan, noise=noise
-        )
+        total = self.total(table)
+        return self.sum.encode(total, seed=seed, clients=clients, plan=plan, noise=noise)
 
     def total(self, table: Any, *, tell: Tell | None = None) -> ClippedTotal:
         """The exact total of the rows. Private.
 
-        By default values that do not fit are errors, for those who see the table anyway. Where
-        others would see an error, give ``tell``: it gets the errors, text in a column of numbers
-        counts as missing, and nothing but a column that is not there stops.
+        Values that do not fit raise errors, for those who see the table anyway. If others would see
+        an error, give ``tell``: it receives the errors, text among numbers counts as missing, and
+        only a missing column stops.
         """
         total = ClippedTotal(self.dimension, self.sum.clip)
         for rows in self._chunks(table, tell):
             total.add(rows)
         if total.rows > self.records:
-            beyond = DataError(
-                f"records={self.records} is fewer than this table has: give a larger public bound",
-                code="records",
-            )
-            if tell is None:
-                raise beyond
-            tell(beyond)
+            few = f"records={self.records} is fewer than this table has: give a larger public bound"
+            report(tell, few, "records")
         return total
 
     # Answers
 
     def answers(self, decoded: Any, *, clients: int | None = None) -> Answers:
-        """Answers from what ``sum.decode`` gave for the shares of ``clients`` hospitals."""
+        """The answers from the mean that ``sum.decode`` gave for ``clients`` hospitals."""
         plan = self.sum.plan(self.dimension, clients)
         mean = np.asarray(decoded, dtype=np.float64)
         if mean.shape != (self.dimension,):
             raise ValueError(f"decoded must have shape ({self.dimension},), got {mean.shape}")
-        error = self.records * math.sqrt(plan.error / self.dimension)  # of an entry of the total
+        error = self.records * math.sqrt(plan.error / self.dimension)  # of each entry of the total
         totals = {
             part: Total(mean[place] * self.records / factors, error / factors)
             for part, place, factors in self._places()
@@ -285,9 +264,10 @@ class Survey:
         return Answers(found, minimum=minimum, epsilon=plan.epsilon, guarantee=self.sum.guarantee)
 
     def ask(self, tables: Sequence[Any], *, ledgers: Sequence[Ledger] | None = None) -> Answers:
-        """Ask these hospitals, all in this process: every table's share, their sum, the answers.
+        """Ask these hospitals in this process, through real shares.
 
-        A ledger of ``ledgers`` belongs to each table. If one table is refused, nothing is summed.
+        A table is a dict of columns, a structured array, a frame of pandas or polars, or the path
+        of a CSV file; ``ledgers`` has one for each. If one table is refused, nothing is summed.
         """
         count = len(tables)
         if count < self.threshold:
@@ -296,12 +276,10 @@ class Survey:
             )
         if ledgers is not None and len(ledgers) != count:
             raise ValueError(f"ledgers must be one for each of {count} tables, got {len(ledgers)}")
-        for table in tables:
-            check_columns(table, self.columns)
+        opened = [open_table(table, self.asked) for table in tables]
         seed, plan = fresh_seed(), self.sum.plan(self.dimension, count)
         total = np.zeros(plan.dimension, dtype=np.int64)
-        charged: Sequence[Ledger | None] = ledgers or [None] * count
-        for table, ledger in zip(tables, charged, strict=True):
+        for table, ledger in zip(opened, ledgers or cast(Any, [None] * count), strict=True):
             total += self.share(table, seed=seed, clients=count, ledger=ledger)
         decoded = self.sum.decode(total, seed=seed, dimension=self.dimension, clients=count)
         return self.answers(decoded, clients=count)

@@ -1,11 +1,11 @@
 """Survival of patients by group: Kaplan–Meier curves with bands, and the log-rank test.
 
 A record is in one cell: its group, the time bin in which it leaves, and whether by an event or
-censored. Cells go through ``running_code``, events from the first bin on and censored records from
-the last, as survival adds up events and those at risk add up what is left. With x the noisy cells
-of a group, n = Mx are the records at risk, of which those who are censored in a bin count half in
-it (the actuarial rule), and q = events/n. Errors are those of sampling (Greenwood's) and of the
-noise, whose covariance s²PPᵀ is known exactly, to first order in both (the delta method).
+censored. Cells go through ``running_code``: events from the first bin on, because survival adds
+them up, and censored records from the last, because those at risk add up what is left. With x the
+noisy cells of a group, n = Mx are the records at risk, where records censored in a bin count half
+(the actuarial rule), and q = events/n. Errors combine sampling (Greenwood's formula) and the noise,
+whose covariance s²PPᵀ is known exactly, to first order in both (the delta method).
 """
 
 from __future__ import annotations
@@ -20,41 +20,22 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from scipy.stats import chi2
 
+from jopeq.checks import set_fields
+from jopeq.statistics.columns import Category, check_edges
 from jopeq.statistics.parts import Array, Columns, Part, running_code
 from jopeq.statistics.pictures import COLORS
-from jopeq.statistics.questions import (
-    Answer,
-    Interval,
-    Number,
-    Question,
-    Totals,
-    Z,
-    check_edges,
-    check_words,
-)
-from jopeq.statistics.tables import Kind
+from jopeq.statistics.questions import Answer, Interval, Question, Read, Totals, Z
+from jopeq.statistics.tables import Key
 
-ALL = "all"  # the group where there is none
+ALL = "all"  # the only group without ``by``
 _MOST_EDGES = 513
 _FEWEST, _CLEAR = 10.0, 4.0  # at risk: records, and standard errors of their number
-_MOST_RATE = 0.999  # of a bin: a curve never falls to 0 at once
-
-
-@dataclass(frozen=True)
-class Category:
-    """A column whose public ``levels`` divide the records; others are left out."""
-
-    column: str
-    levels: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "column", str(self.column))
-        object.__setattr__(self, "levels", check_words("levels", self.levels))
+_MOST_RATE = 0.999  # in a bin: a curve never falls to 0 at once
 
 
 @dataclass(frozen=True)
 class Courses(Part):
-    """A cell for (group, bin, event or censored), coded; missing values of any kind are alone."""
+    """A coded cell for (group, bin, event or censored), or a last entry if a value is missing."""
 
     time: str
     event: str
@@ -63,12 +44,11 @@ class Courses(Part):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups."""
-        return (ALL,) if self.by is None else self.by.levels
+        return (ALL,) if self.by is None else tuple(self.by.levels)
 
     @property
     def width(self) -> int:
-        """Entries of a group: events in each bin; censored in each, and all that stay on."""
+        """Entries of a group: events in each bin, records censored in each, and those who stay."""
         return 2 * len(self.edges) - 1
 
     @property
@@ -84,14 +64,14 @@ class Courses(Part):
         return self.norm**2
 
     @property
-    def columns(self) -> tuple[tuple[str, Kind], ...]:
-        by: tuple[tuple[str, Kind], ...] = () if self.by is None else ((self.by.column, "words"),)
+    def columns(self) -> tuple[Key, ...]:
+        by = () if self.by is None else self.by.keys
         return ((self.time, "numbers"), (self.event, "numbers"), *by)
 
     def fill(self, rows: Array, columns: Columns) -> None:
         times, events = columns[self.time, "numbers"], columns[self.event, "numbers"]
         bins = len(self.edges) - 1
-        cells = np.searchsorted(self.edges[1:], times, side="left")  # later times: all that stay on
+        cells = np.searchsorted(self.edges[1:], times, side="left")  # the last: those who stay
         cells += np.where((events == 1.0) & (cells < bins), 0, bins)
         groups = np.zeros(len(times), dtype=np.int64)
         if self.by is not None:
@@ -107,7 +87,7 @@ class Courses(Part):
 
 @lru_cache(maxsize=8)
 def _codes(bins: int) -> tuple[Array, Array]:
-    """(cells, entries) of a group; and P, (cells, entries), which decodes: P·entries = cells."""
+    """(the codes of a group's cells, P), both (cells, entries); P·entries = cells."""
     width = 2 * bins + 1
     code, decode = np.zeros((width, width)), np.zeros((width, width))
     for place, (one, inverse) in enumerate((running_code(bins), running_code(bins + 1))):
@@ -121,8 +101,9 @@ def _codes(bins: int) -> tuple[Array, Array]:
 class Curve:
     """Survival of a group at ``times``; ``lower`` and ``upper`` are pointwise 95% bands.
 
-    ``at_risk`` are the records still there at each time, ``events`` those until then. Times end
-    where too few are at risk to tell them from noise.
+    ``at_risk`` counts the records still there at each time, ``events`` the events until then.
+    ``mean`` is restricted: the mean time until the event or the ``horizon``. Times end where too
+    few are at risk to tell them from noise.
     """
 
     group: str
@@ -135,19 +116,11 @@ class Curve:
     events: Array
     median: Interval
     mean: Interval
-    """The restricted mean: the mean time until the event or the ``horizon``."""
     horizon: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
-        return {
-            name: one.tolist() if isinstance(one, np.ndarray) else one
-            for name, one in vars(self).items()
-        }
 
 
 class LogRank(NamedTuple):
-    """The log-rank test that all groups have one survival: its χ², degrees of freedom, p-value."""
+    """The log-rank test of equal survival in all groups: χ², degrees of freedom, p-value."""
 
     statistic: float
     freedom: int
@@ -158,9 +131,9 @@ class LogRank(NamedTuple):
 class Survival(Question):
     """Kaplan–Meier curves of the time until an event, by group, and the log-rank test.
 
-    ``column`` has the times, ``event`` is 1 (or True) where the time ends with the event and 0
-    where it is censored; records with other values count as missing. Bins (edges[j], edges[j + 1]]
-    are public, as are the levels of ``by``. Times begin at the first edge.
+    ``column`` has the times. ``event`` is 1 (or True) if the time ends with the event and 0 if it
+    is censored; records with other values count as missing. Bins (edges[j], edges[j + 1]] and the
+    levels of ``by`` are public. Times begin at the first edge.
 
     >>> from jopeq.statistics import Survey
     >>> rng = np.random.default_rng(0)
@@ -185,19 +158,16 @@ class Survival(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "event", str(self.event))
-        object.__setattr__(self, "edges", check_edges(self.edges, _MOST_EDGES))
-        by = Category(**self.by) if isinstance(self.by, Mapping) else self.by
-        if by is not None:
-            if not (hasattr(by, "column") and hasattr(by, "levels")):
-                raise ValueError(f"by must be a Category('arm', ['A', 'B']), got {by!r:.80}")
-            by = Category(by.column, by.levels)  # also of a model's
+        by = Category(**self.by) if isinstance(self.by, Mapping) else self.by  # from a spec
+        if not isinstance(by, Category | None):
+            raise ValueError(f"by must be a Category('arm', ['A', 'B']), got {by!r:.80}")
+        edges = check_edges(self.edges, _MOST_EDGES)
+        set_fields(self, event=str(self.event), edges=edges, by=by)
         if len({self.column, self.event, by and by.column}) < 3:
             raise ValueError(
                 f"time, event and by must be different columns, got {self.column!r}, "
                 f"{self.event!r} and {by and by.column!r}"
             )
-        object.__setattr__(self, "by", by)
 
     @property
     def name(self) -> str:
@@ -207,25 +177,22 @@ class Survival(Question):
     def parts(self) -> tuple[Courses]:
         return (Courses(self.column, self.event, self.edges, self.by),)
 
-    def read(self, totals: Totals) -> tuple[Number, Number]:
-        told = [
-            (f"{curve.group} {time:g}" if self.by else f"{time:g}", value, error)
-            for curve in self._curves(self._courses(totals))
-            for time, value, error in zip(
-                *(one[1:].tolist() for one in (curve.times, curve.survival, curve.error)),
-                strict=True,
-            )
-        ]
-        return {one[0]: one[1] for one in told}, {one[0]: one[2] for one in told}
+    def read(self, totals: Totals) -> Read:
+        values, errors = dict[str, float](), dict[str, float]()
+        for curve in self._curves(self._courses(totals)):
+            columns = (one[1:].tolist() for one in (curve.times, curve.survival, curve.error))
+            for time, value, error in zip(*columns, strict=True):
+                label = f"{curve.group} {time:g}" if self.by else f"{time:g}"
+                values[label], errors[label] = value, error
+        return values, errors
 
     def answer(self, totals: Totals, is_said: bool) -> SurvivalAnswer:
-        plain, courses = super().answer(totals, is_said), self._courses(totals) if is_said else []
-        return SurvivalAnswer(
-            self, plain.value, plain.error, self._curves(courses), compare(courses)
-        )
+        usual, courses = super().answer(totals, is_said), self._courses(totals) if is_said else []
+        curves = self._curves(courses)
+        return SurvivalAnswer(self, usual.value, usual.error, curves, compare(courses))
 
     def draw(self, answer: Answer, panel: Any) -> None:
-        """Steps with bands, and a table of those at risk below."""
+        """Draw steps with bands, and a table of those at risk below."""
         curves = cast(SurvivalAnswer, answer).curves
         for color, curve in zip(cycle(COLORS), curves, strict=False):
             panel.step(curve.times, curve.survival, where="post", color=color, label=curve.group)
@@ -272,7 +239,7 @@ class Survival(Question):
 
 
 class Course:
-    """The noisy cells of a group; ``noise`` is a root of their covariance from the noise."""
+    """The noisy cells of a group; ``noise`` is a root of the noise's covariance."""
 
     def __init__(self, cells: Array, noise: Array) -> None:
         bins = len(cells) // 2
@@ -282,10 +249,10 @@ class Course:
         self.there = np.append(self.at_risk + cells[bins:-1] / 2.0, cells[-1])  # at the edges
         spread = np.linalg.norm(self.exposure @ noise, axis=1)
         is_clear = self.at_risk > np.maximum(_FEWEST, _CLEAR * spread)
-        self.clear = int(np.logical_and.accumulate(is_clear).sum())  # bins that are told
+        self.clear = int(np.logical_and.accumulate(is_clear).sum())  # bins that are reported
 
     def curve(self, group: str, edges: Array, horizon: int) -> Curve:
-        """The curve at all edges that are told; the mean is restricted to ``edges[horizon]``."""
+        """The curve at all reported edges; the mean is restricted to ``edges[horizon]``."""
         bins, times = self.clear, edges[: self.clear + 1]
         at_risk, events = self.at_risk[:bins], self.events[:bins]
         rates = np.minimum(events / at_risk, _MOST_RATE)
@@ -302,7 +269,7 @@ class Course:
         # the mean by trapezoids
         steps = np.diff(edges[: horizon + 1])
         parts = survival[: horizon + 1] * (np.append(steps, 0.0) + np.append(0.0, steps)) / 2.0
-        after = np.cumsum(parts[::-1])[::-1][1:]  # what a bin's hazard takes away from the mean
+        after = np.cumsum(parts[::-1])[::-1][1:]  # the mean's loss per hazard of a bin
         square = max(float(after**2 @ np.diff(sampling)[:horizon]), 0.0)
         spread = Z * math.hypot(math.sqrt(square), *(parts @ noise[: horizon + 1]))
         mean, most = float(parts.sum()), float(edges[horizon] - edges[0])
@@ -322,10 +289,10 @@ class Course:
 
 
 def compare(courses: Sequence[Course]) -> LogRank | None:
-    """The log-rank test over the bins that are told of all groups; None without two groups.
+    """The log-rank test over the bins reported for all groups; None without two groups.
 
-    U_g = Σ(e_g − E·n_g/n) over the bins, with the hypergeometric covariance and that of the noise,
-    which comes from the slopes of U.
+    U_g = Σ(e_g − E·n_g/n) over the bins. Its covariance is the hypergeometric one plus the noise's,
+    from the slopes of U.
     """
     bins, groups = min((course.clear for course in courses), default=0), len(courses)
     if groups < 2 or not bins:
@@ -349,19 +316,19 @@ def compare(courses: Sequence[Course]) -> LogRank | None:
 
 
 def _from_zero(steps: Array) -> Array:
-    """Running sums over the first axis, from 0 on."""
+    """Running sums along the first axis, starting at 0."""
     return np.concatenate((np.zeros((1, *steps.shape[1:])), steps.cumsum(axis=0)))
 
 
 def _descend(curve: Array, most: float = 1.0) -> Array:
-    """Within 0 and ``most``, and falling: between the least so far and the most to come."""
+    """A falling curve from 0 to ``most``, halfway between the least so far and the most to come."""
     held = np.clip(curve, 0.0, most)
     found: Array = np.minimum.accumulate(held) + np.maximum.accumulate(held[::-1])[::-1]
     return found / 2.0
 
 
 def _crossing(times: Array, curve: Array) -> float | None:
-    """When a falling curve is at one half."""
+    """The time at which a falling curve reaches one half."""
     if curve[-1] > 0.5:
         return None
     return float(np.interp(-0.5, -curve, times))
@@ -375,10 +342,10 @@ def _positive(matrix: Array) -> Array:
 
 @dataclass(frozen=True)
 class SurvivalAnswer(Answer):
-    """``value`` and ``error`` have survival at each time that is told, of each group.
+    """Survival of each group at each reported time, as ``value`` and ``error``.
 
-    Unlike those of other answers, errors and intervals are of sampling and noise together: they
-    speak of the population that the patients came from.
+    Unlike in other answers, errors and intervals include sampling: they describe the population
+    that the patients came from.
     """
 
     curves: tuple[Curve, ...]
@@ -386,7 +353,6 @@ class SurvivalAnswer(Answer):
 
     @property
     def told(self) -> str:  # type: ignore[override]
-        """Medians, restricted means and the test, as text."""
         if not self.curves:
             return ""
         until = f"mean up to {self.curves[0].horizon:g}"
@@ -398,15 +364,8 @@ class SurvivalAnswer(Answer):
         if self.log_rank is not None:
             chi, freedom, p = self.log_rank
             lines.append(f"log-rank test: χ² = {chi:.2f} ({freedom} d.f.), p = {p:.2g}")
-        lines.append("Errors and intervals of survival are of sampling and noise together.")
+        lines.append("Errors and intervals of survival include sampling and noise.")
         return "\n".join(lines)
-
-    def as_dict(self) -> dict[str, Any]:
-        test = None if self.log_rank is None else self.log_rank._asdict()
-        return super().as_dict() | {
-            "curves": [curve.as_dict() for curve in self.curves],
-            "log_rank": test,
-        }
 
 
 def _row(group: str, records: str, events: str, median: str, mean: str) -> str:

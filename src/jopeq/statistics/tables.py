@@ -1,7 +1,7 @@
-"""Columns of a table as numbers or words, with missing values marked.
+"""Columns of a table as numbers, words or rows, with missing values marked.
 
-A table is a NumPy structured array, a mapping from names to columns, or a frame of pandas or
-polars. Errors name columns and never a value or a row.
+A table is a NumPy structured array, a mapping from names to columns, a frame of pandas or polars,
+or the path of a CSV file. Errors name columns and never a value or a row.
 """
 
 from __future__ import annotations
@@ -10,33 +10,42 @@ import csv
 import math
 import numbers
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.errors import DataError
 
-Column = NDArray[Any]
-Kind = Literal["numbers", "words"]
+Values = NDArray[Any]
+Key = tuple[str, str]
+"""A column's name, and how it is read: as "numbers", "words" or "rows"."""
 Tell = Callable[[DataError], object]
-"""Gets an error that nobody else may see."""
+"""Receives an error that nobody else may see."""
 _BOOLEANS = {"true": True, "false": False}
 _NUMBER = re.compile(r"\s*[+-]?[0-9]+(\.[0-9]*)?\s*")
 _MISSING_WORDS = ("", "na", "n/a", "nan", "none", "null")
 
 
+def report(tell: Tell | None, text: str, code: str, cause: Exception | None = None) -> None:
+    """Hand a ``DataError`` to ``tell``, or raise it."""
+    error = DataError(text, code=code)
+    if tell is None:
+        raise error from cause
+    tell(error)
+
+
 def read_csv(
     path: str | Path, numeric: Collection[str] = (), *, tell: Tell | None = None
 ) -> dict[str, Any]:
-    """The columns of a file with a line of names: words, and those in ``numeric`` as numbers.
+    """Read a file with a line of names: words, and the columns in ``numeric`` as numbers.
 
-    Every line is read alone, so that a stray quote cannot swallow the next patients. With ``tell``
-    a line that does not fit is left out; without it that is an error. A numeric column with a value
-    that is no number stays words: whoever reads it reports that.
+    Every line is read alone, so a stray quote cannot swallow the next patients. A line that does
+    not fit is an error; with ``tell`` it is left out. A numeric column with a value that is no
+    number stays words, which ``read_column`` reports.
     """
     errors = "strict" if tell is None else "replace"
     try:
@@ -46,97 +55,101 @@ def read_csv(
         reason = error.strerror or error
         raise DataError(f"{path} cannot be read: {reason}", code="table") from error
     except ValueError as error:
-        raise DataError(
-            f"{path} is not a table with a line of names: {error}", code="table"
-        ) from error
-    fitting = [line for line in lines if len(line) == len(head)]
-    if len(fitting) < len(lines) or len(set(head)) != len(head):
-        reason = f"{path}: all lines must have as many values as names"
-        odd = DataError(reason, code="table")
-        if tell is None or len(set(head)) != len(head):
-            raise odd
-        tell(odd)
-    lines = fitting
+        raise DataError(f"{path} has no line of column names: {error}", code="table") from error
     names = [name.strip() for name in head]
-    columns = dict(zip(names, zip(*lines, strict=True) if lines else [()] * len(head), strict=True))
+    if len(set(names)) < len(names):
+        raise DataError(f"{path}: column names must differ", code="table")
+    fitting = [line for line in lines if len(line) == len(names)]
+    if len(fitting) < len(lines):
+        report(tell, f"{path}: every line must have one value per column name", "table")
+    columns = zip(*fitting, strict=True) if fitting else [()] * len(names)
     return {
-        name: _numbers_of(values) if name in numeric else _words_of(values)
-        for name, values in columns.items()
+        name: _parse(values, name in numeric) for name, values in zip(names, columns, strict=True)
     }
 
 
-def names_of(table: Any) -> list[str]:
-    """The names of the table's columns."""
+def open_table(table: Any, keys: Sequence[Key], tell: Tell | None = None) -> Any:
+    """Read a CSV file if ``table`` is a path; refuse a table that lacks one of these columns."""
+    if isinstance(table, str | Path):
+        table = read_csv(table, {name for name, kind in keys if kind == "numbers"}, tell=tell)
     if isinstance(table, Mapping):
-        return [str(name) for name in table]
-    names = getattr(getattr(table, "dtype", None), "names", None)
-    if names is None and not isinstance(table, np.ndarray):
-        names = getattr(table, "columns", None)
+        names: Any = table
+    else:
+        names = getattr(getattr(table, "dtype", None), "names", None)
+        if names is None and not isinstance(table, np.ndarray):
+            names = getattr(table, "columns", None)
     if names is None:
         raise DataError(
-            f"a table must be a structured array, a dict of columns or a frame, got "
-            f"{type(table).__name__}: name the columns",
+            "a table must be a structured array, a dict of columns, a frame or the path of a CSV "
+            f"file, got {type(table).__name__}",
             code="table",
         )
-    return [str(name) for name in names]
-
-
-def check_columns(table: Any, wanted: Any) -> None:
-    """Refuse a table that lacks one of the columns; looks at no value."""
-    names = names_of(table)
-    for name in wanted:
-        if name not in names:
+    known = [str(name) for name in names]
+    for name, _ in keys:
+        if name not in known:
             raise DataError(
-                f"column {name!r} is not in the table, which has {', '.join(names) or 'none'}",
+                f"column {name!r} is not in the table, which has {', '.join(known) or 'none'}",
                 code="column",
             )
+    return table
 
 
-def count_rows(table: Any) -> int:
-    """How many records the table has. Private."""
-    if not isinstance(table, Mapping):
-        return len(table)
-    counts = {len(_plain(column)) for column in table.values()}
+def read_table(
+    table: Any, keys: Sequence[Key], tell: Tell | None = None
+) -> tuple[int, dict[Key, Any]]:
+    """(number of records, the values of these columns). Private."""
+    table = open_table(table, keys, tell)
+    counts = (
+        {len(_plain(column)) for column in table.values()}
+        if isinstance(table, Mapping)
+        else {len(table)}
+    )
     if len(counts) != 1:
-        raise DataError(
-            "the columns of a table must have one length: give one value a record", code="table"
-        )
-    return counts.pop()
+        raise DataError("all columns of a table must have the same length", code="table")
+    (count,) = counts
+    found: dict[Key, Any] = {}
+    for name, kind in keys:
+        if kind != "rows":
+            found[name, kind] = read_column(table, name, kind, tell=tell)
+            continue
+        try:
+            found[name, kind] = np.asarray(table[name], dtype=np.float64).reshape(count, -1)
+        except (OverflowError, TypeError, ValueError) as error:
+            report(
+                tell, f"column {name!r} must have one row of numbers per record", "column", error
+            )
+            found[name, kind] = list(table[name])  # ``Features`` reads them one by one
+    return count, found
 
 
-def read_column(table: Any, name: str, kind: Kind, *, tell: Tell | None = None) -> Column:
-    """A column as float64, NaN where a value is missing; or as words, None where one is missing.
+def read_column(table: Any, name: str, kind: str, *, tell: Tell | None = None) -> Values:
+    """Read a column as float64 with NaN for missing values, or as words with None for them.
 
-    Text among numbers is an error. With ``tell`` it is told and counts as missing, but for digits
-    and Booleans: libraries that read files make a whole column text where one value is.
+    Text among numbers is an error. With ``tell`` it counts as missing, except for digits and
+    Booleans: some libraries turn a whole column into text because of one value.
     """
     found = _plain(table[name])
     if found.ndim != 1:
-        raise DataError(f"column {name!r} must have one value a record", code="table")
+        raise DataError(f"column {name!r} must have one value per record", code="table")
     if kind == "words":
-        words: Column = np.empty(len(found), dtype=object)
-        words[:] = [word_of(value) for value in found.tolist()]
-        return words
+        return _objects(map(word_of, found.tolist()))
     if found.dtype.kind in "biuf":
         return found.astype(np.float64)
     values = [math.nan if _is_missing(value) else value for value in found.tolist()]
     if found.dtype.kind != "O" or not all(isinstance(one, numbers.Real) for one in values):
-        error = DataError(
-            f"column {name!r} has values that are no numbers, where a number is asked for: clean "
-            "the column, or ask for proportions",
-            code="text",
+        report(
+            tell,
+            f"column {name!r} has values that are not numbers: clean it, or ask for proportions",
+            "text",
         )
-        if tell is None:
-            raise error
-        tell(error)
     return np.array([_as_float(value) for value in values], dtype=np.float64)
 
 
 def word_of(value: Any) -> str | None:
-    """A category as text: whole numbers without a point; None where it is missing or empty.
+    """Turn a category into text, whole numbers without a point; None if missing or empty.
 
-    Text that is a number or a Boolean counts as one: a library that reads a file makes all values
-    of a column text where one is, and that must not change what the others say.
+    Text that is a number or a Boolean counts as one: a library that reads a file may turn a whole
+    column into text because of one value, and that must not change the other records.
 
     >>> [word_of(value) for value in ("F", 1, 1.0, 0.5, b"M", "", None, math.nan)]
     ['F', '1', '1', '0.5', 'M', None, None, None]
@@ -152,7 +165,7 @@ def word_of(value: Any) -> str | None:
     if isinstance(value, str):
         value = _BOOLEANS.get(value.lower(), value)
     if isinstance(value, str) and _NUMBER.fullmatch(value):
-        with suppress(ValueError):  # of more digits than Python reads
+        with suppress(ValueError):  # more digits than Python reads
             value = float(value) if "." in value else int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -162,24 +175,26 @@ def word_of(value: Any) -> str | None:
         return None
 
 
-def _plain(column: Any) -> Column:
-    """An array. Lists keep each value as it is: NumPy would turn numbers beside text into text."""
-    if hasattr(column, "to_numpy"):
-        column = column.to_numpy()
-    if isinstance(column, np.ma.MaskedArray):
-        held: Column = column.data.astype(object)
-        held[np.ma.getmaskarray(column)] = None
-        return held
-    if isinstance(column, np.ndarray):
-        return column
-    values = list(column)
+def _objects(values: Iterable[Any]) -> Values:
+    """Keep each value unchanged: NumPy would turn numbers next to text into text."""
+    values = list(values)
     found = np.empty(len(values), dtype=object)
     found[:] = values
     return found
 
 
+def _plain(column: Any) -> Values:
+    if hasattr(column, "to_numpy"):
+        column = column.to_numpy()
+    if isinstance(column, np.ma.MaskedArray):
+        held: Values = column.data.astype(object)
+        held[np.ma.getmaskarray(column)] = None
+        return held
+    return column if isinstance(column, np.ndarray) else _objects(column)
+
+
 def _is_missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas
         return True
     return isinstance(value, numbers.Real) and value != value
 
@@ -194,19 +209,17 @@ def _as_float(value: Any) -> float:
 
 
 def _split(line: str) -> list[str]:
-    """The values of one line; none if it cannot be read."""
+    """Split one line into its values; an unreadable line has none."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error:
         return []
 
 
-def _words_of(values: tuple[str, ...]) -> list[str | None]:
-    return [None if one.strip().lower() in _MISSING_WORDS else one.strip() for one in values]
-
-
-def _numbers_of(values: tuple[str, ...]) -> Any:
-    try:
-        return np.array([np.nan if one is None else float(one) for one in _words_of(values)])
-    except ValueError:
-        return _words_of(values)
+def _parse(texts: Iterable[str], is_numeric: bool) -> Any:
+    words = [None if one.strip().lower() in _MISSING_WORDS else one.strip() for one in texts]
+    if is_numeric:
+        with suppress(ValueError):
+            found = ("nan" if one is None else _BOOLEANS.get(one.lower(), one) for one in words)
+            return np.array([float(one) for one in found])
+    return words
