@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Each command takes the options it has a use for, and no others."""
+    """Parse the command line; each command takes only the options it uses."""
     parser = argparse.ArgumentParser("python -m paper", description=__doc__)
     commands = parser.add_subparsers(dest="name", required=True)
     for name in (*TRAININGS, *ATTACKS, *WRITTEN):

@@ -18,7 +18,7 @@ from paper.words import number, short
 
 
 def machines(attacks: pd.DataFrame) -> str:
-    """What the attacks were run on."""
+    """The machines that ran the attacks."""
     pairs = dict.fromkeys(zip(attacks.device, attacks.torch, strict=True))
     return " and ".join(f"{device} with PyTorch {torch}" for device, torch in pairs)
 
@@ -31,7 +31,7 @@ def recovered(attacks: pd.DataFrame, label: str, method: str, variant: str = "")
 
 
 def hit_labels(attacks: pd.DataFrame, method: str, variant: str = "") -> tuple[set[str], set[str]]:
-    """From which coded gradients an attack recovers an image, and from which it recovers none."""
+    """Split coded gradients by whether an attack recovers an image from them."""
     mine = attacks[(attacks.method == method) & (attacks.variant == variant)]
     mine = mine[mine.label != "raw"]
     return set(mine.label[mine.hits > 0]), set(mine.label[mine.hits == 0])

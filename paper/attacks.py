@@ -107,7 +107,7 @@ def train_stages(
     """The parameters (epoch, d) after these epochs, from the first weights on; NaN in between.
 
     ``path`` keeps them, with their accuracies. ``adam`` trains as the repository of the paper's
-    attacks does; momentum of SGD starts anew with every epoch.
+    attacks does; momentum of SGD restarts with every epoch.
     """
     model = build(MODEL, dataset.input_shape, dataset.classes, SEED)
     layout = ModelVector(model)
@@ -152,7 +152,7 @@ def train_stages(
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked(Cell):
-    """What is kept of a cell: small enough to commit, enough to redraw everything."""
+    """The kept part of a cell: small enough to commit, enough to redraw everything."""
 
     images: int
     iterations: int
@@ -168,7 +168,7 @@ class Attacked(Cell):
     seconds: float | None = None
 
     def is_final(self, iterations: int) -> bool:
-        """Whether so many iterations would have changed nothing."""
+        """Tell if this number of iterations would have changed nothing."""
         is_improving = self.method not in _ONE_DESCENT or "spent" in self.status
         return self.iterations >= iterations or not is_improving
 
@@ -234,14 +234,14 @@ def attack_cells(
 
 
 def _is_of_now(one: Attacked, images: int, stages: NDArray[np.float32]) -> bool:
-    """Whether images and weights are those of now; weights that were not recorded are."""
+    """Tell if images and weights are today's; unrecorded weights count as such."""
     is_known = one.epoch < len(stages) and "weights" in one.settings
     is_other = is_known and one.settings["weights"] != _weights(stages[one.epoch])
     return one.images == images and not is_other
 
 
 def _weights(stage: NDArray[np.float32]) -> str:
-    """Which weights were attacked: another training may give others."""
+    """Fingerprint the attacked weights: a new training may give different ones."""
     weights = np.ascontiguousarray(stage, dtype="<f4").tobytes()
     return f"SHA-256 {hashlib.sha256(weights).hexdigest()[:16]}"
 
@@ -249,7 +249,7 @@ def _weights(stage: NDArray[np.float32]) -> str:
 def _attack(
     cell: Cell, seen: GradientMap, images: torch.Tensor, labels: torch.Tensor, config: AttackConfig
 ) -> tuple[Attacked, torch.Tensor]:
-    """What is kept of one cell, and all reconstructions."""
+    """The kept part of one cell, and all reconstructions."""
     count, stage = len(images), torch.full((len(images),), cell.epoch)
     truth = true_gradients(seen, images, labels, stage).double().cpu()
     observed = observe(cell.scheme, truth, seen.layout)

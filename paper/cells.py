@@ -1,4 +1,4 @@
-"""What Figures 4 to 6 attack: which scheme, by which method, at which stage of training.
+"""The attacks of Figures 4 to 6: which scheme, by which method, at which stage of training.
 
 Setting (paper, section IV-B, and Zhao et al. 2020): LeNet with sigmoids, weights uniform in ±½,
 CIFAR-10, one user with one image, the first 70 training images, the true label given.
@@ -58,7 +58,7 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """What makes it another attack; labels do not."""
+        """Everything that identifies the attack; the label does not."""
         return without_channel(self.spec), self.method, self.epoch, self.variant
 
     @property
@@ -67,7 +67,7 @@ class Cell:
         return f"{without_channel(self.spec)} {self.method} {self.variant}".strip()
 
     def config(self, iterations: int | None = None) -> AttackConfig:
-        """How it is attacked."""
+        """The settings of the attack."""
         budget = {"iterations": ITERATIONS, **VARIANTS[self.variant]}
         if iterations is not None:
             budget["iterations"] = min(iterations, budget["iterations"])

@@ -140,7 +140,7 @@ def best_rates(runs: pd.DataFrame) -> pd.Series:
 
 
 def calibration_costs(runs: pd.DataFrame) -> pd.DataFrame:
-    """By column: points that ``jopeq`` loses when its noise is calibrated to the ε asked for.
+    """Points per column that ``jopeq`` loses when its noise is calibrated to the requested ε.
 
     Against the published (s², ν), at the paper's learning rate and at the best one of each.
     """
@@ -211,7 +211,7 @@ def _accuracy(runs: pd.DataFrame) -> str:
 
 
 def _snr(runs: pd.DataFrame) -> str:
-    """Of the mean over seeds, and by how much seeds differ."""
+    """The mean over seeds, and their deviation."""
     of_seeds = [decibels(runs.snr[runs.seed == seed]) for seed in runs.seed]
     mean = decibels(runs.snr)
     if math.isinf(mean) or len(runs) == 1:

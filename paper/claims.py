@@ -1,4 +1,4 @@
-"""What the prose of pages/paper.md.j2 says of the kept results, as checks that can fail.
+"""Check what the prose of pages/paper.md.j2 says about the kept results.
 
 When new results break a claim, the page is not written: somebody reads the numbers and rewrites
 the sentence and its claim.
@@ -73,13 +73,13 @@ def _table1_code(results: Results) -> Claims:
 
 
 def _in_errors(runs: pd.DataFrame, model: str) -> pd.Series:
-    """How far each row is from the code's single run, in standard errors of the difference."""
+    """Distance of each row from the code's single run, in standard errors of the difference."""
     gaps = mnist.above_the_code(runs, model)
     return gaps.abs() / mnist.difference_error(runs, model)[gaps.index]
 
 
 def _holding(runs: pd.DataFrame) -> set[str]:
-    """The private schemes whose rows all hold the ε that was asked for."""
+    """The private schemes whose rows all hold the requested ε."""
     private = runs[runs.nominal.notna()]
     holds = private.epsilon <= private.nominal * (1 + 1e-9)
     names = private.label.str.partition(",")[0]

@@ -73,7 +73,7 @@ def save_table2(runs: pd.DataFrame, path: Path) -> None:
 
 
 def _draw_curves(panel: Any, curves: Iterable[tuple[str, pd.Series]], every: int) -> None:
-    """In percent: the mean of seeds as a line with markers and its name, their range as a band."""
+    """Draw percentages: the mean of seeds as a named line with markers, their range as a band."""
     names = []
     for index, (label, seeds) in enumerate(curves):
         # a run that diverged has fewer rounds
@@ -171,8 +171,8 @@ def _draw_exact(
 ) -> None:
     """The ε that holds against the server.
 
-    Noise is drawn with bounded tails, 48 of its scales long: at a larger ε some outputs rule out
-    some inputs, and strictly no ε holds. The ε of the ideal law is then drawn hollow.
+    The sampler truncates noise at 48 of its scales: at a larger ε some outputs rule out some
+    inputs, and strictly no ε holds. The ε of the ideal law is then drawn hollow.
     """
     top, names = 30.0 * max(cells.FIG5_EPSILONS), []
     for index, curve in enumerate(curves):

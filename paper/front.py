@@ -24,7 +24,7 @@ LINES = {  # method of the runs: name in the picture, colour, format
 
 
 def draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Hospitals and server beside the accuracies; in a file "…-phone" above them.
+    """Draw hospitals and server next to the accuracies; in a file "…-phone" above them.
 
     An SVG file follows the page; a PNG file "…-dark" is for dark pages.
     """

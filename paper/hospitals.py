@@ -3,7 +3,7 @@
     python -m paper.hospitals SET … --files FOLDER --device cuda --jobs 16
 
 Two steps for each data set. ``trials``: settings (clip, learning rate) are chosen on samples held
-out of the training set, never on the test set; where the seed draws the test set, for each seed.
+out of the training set, never on the test set; if the seed draws the test set, for each seed.
 ``runs``: trained anew on all training samples with the chosen settings. What is kept is not run
 again. FOLDER holds the files of examples/public-features and the folder of MNIST.
 """
@@ -88,7 +88,7 @@ class Job:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What differs from the defaults, as a record has it."""
+        """The settings that differ from the defaults, as a record has them."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
 
     @classmethod

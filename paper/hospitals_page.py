@@ -41,7 +41,7 @@ def alike(runs: Iterable[Record], job: Job) -> Iterator[Record]:
 
 
 def values(runs: Iterable[Record], job: Job, what: str = ACCURACY) -> list[float]:
-    """Of all seeds, in percent."""
+    """The accuracies of all seeds, in percent."""
     return [100 * run[what] for run in alike(runs, job)]
 
 
@@ -89,7 +89,7 @@ def tables(runs: Sequence[Record]) -> str:
 
 
 def claims(runs: Sequence[Record]) -> dict[str, bool]:
-    """What the page says of the numbers, and whether it holds."""
+    """The page's claims about the numbers, and whether they hold."""
     labels = [label for label in _IMAGES if any(run["label"] == label for run in runs)]
 
     def mean(label: str, method: str, epsilon: float = 1.0, **other: Any) -> float:

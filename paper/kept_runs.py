@@ -1,4 +1,4 @@
-"""Many training runs at once, one process each; every result is kept as soon as it is there.
+"""Many training runs at once, one process each; every result is kept at once.
 
 Results are lines of JSON in a file: tables and figures can be made again without training, and a
 second call trains only the runs that the file lacks.

@@ -1,4 +1,4 @@
-"""``python -m paper.people``: what people's reports teach a model, at ε for a whole person.
+"""``python -m paper.people``: train models on people's reports, at ε for a whole person.
 
     sphere    50,000 to 1,000,000 people, one report each, trusting nobody
     sum       cohorts of a hundred and more, trusting only the sum; central noise and none beside
@@ -72,7 +72,7 @@ Jobs = Iterable[tuple[str, PeopleConfig]]  # by the name that tables and figures
 
 
 def sphere_label(features: str, people: int, epsilon: float) -> str:
-    """What a population of reports is called."""
+    """The label of a population of reports."""
     return f"sphere, {features}, {people:,} people, ε = {epsilon:g}"
 
 
@@ -125,7 +125,7 @@ class LocalDpMod:
 
     @property
     def sigma(self) -> float:
-        """Of an entry of one person's update."""
+        """Standard deviation of the noise in an entry of one person's update."""
         return 2.0 * self.clip * math.sqrt(2.0 * math.log(1.25 / self.delta)) / self.epsilon
 
     @property
@@ -191,7 +191,7 @@ def entries_jobs(folder: Path) -> Jobs:
 
 
 def sum_jobs(data: str, folder: Path) -> Jobs:
-    """Each population by secure sums, by central noise, and without noise."""
+    """The runs of each population: by secure sums, by central noise, and without noise."""
     for name, base, tuned in cohorts_of(data):
         settings = settings_of(f"sum, {name}", folder)
         clip = settings.pop("clip")

@@ -121,7 +121,7 @@ def sums_table(runs: Sequence[people.PeopleRun]) -> str:
 
 
 def bits_table(runs: Sequence[people.PeopleRun]) -> str:
-    """The same sums with other numbers of bits."""
+    """The accuracies of the sums with different numbers of bits."""
     rows = []
     for data, name, cells in _cohorts(runs):
         found = [accuracy(runs, f"sum, {name}, {width} bits", data) for width in people.BITS]

@@ -1,4 +1,4 @@
-"""docs/paper.md: the kept results checked against the claims, drawn, and filled in."""
+"""Make docs/paper.md: check the kept results against the claims, draw them, and fill them in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paper.pages import environment
 
 
 def run(folder: Path, page: Path) -> list[str]:
-    """Write the page and, beside it, its figures; the sections left out, where runs are missing.
+    """Write the page and its figures; return the sections left out because runs are missing.
 
     Nothing is written unless every claim of the page holds.
     """
@@ -64,7 +64,7 @@ def paper_page(results: Results, theorems: str) -> str:
 
 
 def _machines(runs: pd.DataFrame) -> str:
-    """What some runs were made on, and from which commits."""
+    """The machines, versions and commits of some runs."""
     machines, commits = (" and ".join(sorted(set(runs[name]))) for name in ("machine", "commit"))
     return f"{machines}, PyTorch {_torch(runs)}, commit {commits}"
 

@@ -80,7 +80,7 @@ def kept(job: Job, result: Result, test: list[float]) -> Run:
 
 @lru_cache
 def origin(device: str) -> dict[str, str]:
-    """What computes here, and from which commit: ``JOPEQ_COMMIT``, or Git's answer."""
+    """Describe this machine and its commit: ``JOPEQ_COMMIT``, or Git's answer."""
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
         found = subprocess.run(

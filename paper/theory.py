@@ -1,6 +1,6 @@
-"""The theorems' part of docs/paper.md: what is missing is computed, the text rendered from all.
+"""The theorems' part of docs/paper.md: compute missing numbers, render the text.
 
-``results/theory.json`` holds the numbers, one part a theorem; text and figures follow from it.
+``results/theory.json`` holds the numbers, one part per theorem; text and figures follow from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FILE = "theory.json"
 
 
 def section(results: Path) -> tuple[str, dict[Path, bytes]]:
-    """The text and its figures; nothing where ``results`` has no numbers of the theorems.
+    """Render the text and its figures; empty if ``results`` has no numbers of the theorems.
 
     Raises unless every claim of the text holds and every figure can be drawn.
     """
@@ -70,7 +70,7 @@ def compute(path: Path, effort: Effort | None = None) -> dict[str, Any]:
 
 
 def read_theory(path: Path) -> dict[str, Any]:
-    """What ``compute`` kept."""
+    """Read the numbers that ``compute`` kept."""
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -100,7 +100,7 @@ def theory_text(parts: Parts) -> str:
 
 
 def _write(path: Path, parts: Parts) -> None:
-    """All or nothing: an interrupted run leaves the file as it was."""
+    """Write all or nothing: an interrupted run leaves the file unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f" {json.dumps(name)}: {json.dumps(part)}" for name, part in parts.items()]
     with atomic(path) as file:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def signed(value: float, digits: int = 2, plus: str = "") -> str:
-    """With a true minus sign; no sign before a zero. ``plus="+"`` is for differences.
+    """Write a true minus sign, and no sign before a zero. ``plus="+"`` is for differences.
 
     >>> signed(-0.4531), signed(0.93), signed(-0.001), signed(2, 1, "+")
     ('−0.45', '0.93', '0.00', '+2.0')
@@ -23,7 +23,7 @@ def signed(value: float, digits: int = 2, plus: str = "") -> str:
 
 
 def percent(share: float) -> str:
-    """Two digits.
+    """Write a share with two digits.
 
     >>> percent(0.0026), percent(0.161), percent(3e-5)
     ('0.26%', '16%', '< 0.01%')
@@ -34,7 +34,7 @@ def percent(share: float) -> str:
 
 
 def short(value: float) -> str:
-    """Two digits; small and large numbers as powers of ten.
+    """Write two digits; small and large numbers as powers of ten.
 
     >>> short(0.29), short(1.6e-5), short(12345.0)
     ('0.29', '1.6·10⁻⁵', '1.2·10⁴')
@@ -47,7 +47,7 @@ def short(value: float) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """As a sentence lists them.
+    """List items as in a sentence.
 
     >>> listed(["Z"]), listed(["Z", "A2", "D4"])
     ('Z', 'Z, A2 and D4')
@@ -56,7 +56,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """With so many digits; ∞ and – where there is none.
+    """Write a number with this many digits; ∞, or – for none.
 
     >>> number(1.256), number(float("inf")), number(None), number(float("nan"))
     ('1.26', '∞', '–', '–')
@@ -78,7 +78,7 @@ def epsilon_up(value: float | None) -> str:
 
 
 def plain(value: float | None) -> str:
-    """As short as it can be written; – where there is none."""
+    """Write a number as short as possible; – for none."""
     return "–" if value is None or math.isnan(value) else f"{value:g}"
 
 

@@ -1,1 +1,1 @@
-"""One file a theorem: the numbers of docs/paper.md; the figures and claims beside them."""
+"""The theorems of docs/paper.md: one file per theorem computes its numbers; figures and claims."""

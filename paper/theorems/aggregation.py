@@ -99,7 +99,7 @@ def _decoded_errors(
 
 
 def _curve(coder: JoPEQ, updates: Array, bounds: Array, errors: Array, kind: str) -> dict[str, Any]:
-    """All K at once: the clients are cut into as many disjoint groups of K as there are."""
+    """Do all K at once: split the clients into as many disjoint groups of K as possible."""
     variance = coder.target.noise.variance * coder.dimension  # of one sample
     norms = np.linalg.norm(updates, axis=1)
     points = []

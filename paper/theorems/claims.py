@@ -1,4 +1,4 @@
-"""What the prose of docs/paper.md says, as checks of the kept numbers.
+"""Check what the prose of docs/paper.md says about the kept numbers.
 
 The template states these claims as plain sentences. A claim that the numbers no longer support
 stops the page: then the sentence must be rewritten, by somebody who looked at the numbers.
@@ -41,7 +41,7 @@ def claims(parts: Mapping[str, Part]) -> Claims:
 
 
 def p_values(part: Part) -> list[float]:
-    """Of all tests of Theorem II.5."""
+    """The p-values of all tests of Theorem II.5."""
     return [p for r in part["lattices"] for p in (*r["p_coordinate"], *(r[k] for k in P_VALUES))]
 
 
@@ -75,7 +75,7 @@ def falls(part: Part) -> list[float]:
 
 
 class Point(NamedTuple):
-    """Of the map of Theorem III.3; ``factor`` is the exact ε over the ε asked for."""
+    """The points of Theorem III.3's map; ``factor`` is the exact ε over the requested ε."""
 
     is_inside: bool
     share: float

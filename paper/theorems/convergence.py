@@ -69,7 +69,7 @@ class Problem:
         return np.asarray(-targets / (1.0 + np.exp(np.clip(targets * scores, -500.0, 500.0))))
 
     def gradient(self, models: Array, chosen: NDArray[np.int64]) -> Array:
-        """Of one sample of each client: models is … × clients × parameters, chosen … × clients."""
+        """Gradients, one sample per client: models … × clients × parameters, chosen … × clients."""
         places = np.arange(self.clients)
         x, y = self.inputs[places, chosen], self.targets[places, chosen]
         slopes = self.slopes(np.einsum("...m,...m->...", x, models), y)

@@ -41,7 +41,7 @@ def dither_part(effort: Effort) -> dict[str, Any]:
 
 
 def _errors(name: str, lattice: str, samples: int) -> tuple[Integers, Array, Array]:
-    """Which input each sample was, its error (decoded minus input), and that on the unit cube."""
+    """Each sample's input number, its error (decoded minus input), and that on the unit cube."""
     cell = Lattice(lattice)
     rng = np.random.default_rng(list(lattice.encode()))
     points = rng.uniform(-0.7, 0.7, (INPUTS, cell.dimension)).astype(np.float32)

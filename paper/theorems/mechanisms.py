@@ -1,4 +1,4 @@
-"""What Sections II and III say in passing, computed: scale, other laws of noise, eavesdroppers."""
+"""Compute what Sections II and III say in passing: scale, laws of noise, eavesdroppers."""
 
 from __future__ import annotations
 

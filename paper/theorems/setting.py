@@ -20,7 +20,7 @@ S = TypeVar("S", bound=QuantizedScheme)
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How large each experiment is; ``results/theory.json`` keeps it beside the numbers."""
+    """The size of each experiment; ``results/theory.json`` keeps it with the numbers."""
 
     samples: int = 1 << 17  # of each error law
     map_epsilons: int = 46
@@ -42,7 +42,7 @@ def noise(label: str, *numbers: int) -> PrivateStream:
 
 
 def without_overload(scheme: S) -> S:
-    """The scheme with the same cells and so many letters, one at 0, that no sample is overloaded.
+    """A scheme with the same cells and enough letters, one at 0, to overload no sample.
 
     >>> from jopeq import JoPEQ
     >>> wide = without_overload(JoPEQ(epsilon=4.0, rate=1.0))

@@ -86,7 +86,7 @@ def _checked(epsilon: float, rate: float, lattice: str, samples: int) -> dict[st
 
 
 def _place(target: Law, errors: Array) -> Array:
-    """Where errors lie in the target's law: uniform on (0, 1) if they follow that law."""
+    """Ranks of the errors in the target's law: uniform on (0, 1) if they follow that law."""
     if isinstance(target, MultivariateT):
         return radial_distribution(target, np.linalg.norm(errors, axis=1))
     return target.distribution(errors[:, 0])
@@ -110,5 +110,5 @@ def _densities() -> dict[str, Any]:
 
 
 def resolution(samples: int) -> float:
-    """How far a measured Kolmogorov distance may be from the true one (probability 10⁻⁷)."""
+    """Largest error of a measured Kolmogorov distance (probability 10⁻⁷)."""
     return math.sqrt(math.log(2e7) / (2.0 * samples))

@@ -1,8 +1,8 @@
-"""Gradient inversion: the image behind a gradient, sought for many gradients at once.
+"""Invert gradients: reconstruct the image behind each of many gradients at once.
 
 | method | label | minimizes | from |
 |---|---|---|---|
-| dlg | sought with the image | ‖g − ĝ‖² | Zhu, Liu, Han 2019 |
+| dlg | found together with the image | ‖g − ĝ‖² | Zhu, Liu, Han 2019 |
 | idlg | read off the last layer | ‖g − ĝ‖² | Zhao, Mopuri, Bilen 2020 |
 | label | given | ‖g − ĝ‖² | the paper, section IV-B |
 | inverting | given | 1 − cos(g, ĝ) + total variation | Geiping et al. 2020 |
@@ -161,7 +161,7 @@ def total_variation(images: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackConfig:
-    """How to attack.
+    """Settings of an attack.
 
     Parameters
     ----------
@@ -228,12 +228,12 @@ class AttackConfig:
 
     @property
     def optimizer_in_use(self) -> str:
-        """The one asked for, or else the method's own."""
+        """The optimizer given in the settings, by default the method's own."""
         return self.optimizer or ("adam" if self.method == "inverting" else "lbfgs")
 
     @property
     def total_variation(self) -> float:
-        """The weight asked for, or else the method's own."""
+        """The weight given in the settings, by default the method's own."""
         if self.variation is not None:
             return self.variation
         return _VARIATION.get(self.method, 0.0)
@@ -265,7 +265,7 @@ def attack(
 
     ``labels`` are the true labels, for the methods that are given them. ``which`` says which row of
     ``gradient_map.parameters`` made each gradient. ``names`` (by default 0, 1, …) number the
-    images: an image's random start depends on its number, not on the images beside it.
+    images: an image's random start depends on its number, not on the other images.
     """
     config = AttackConfig() if config is None else config
     count = len(observation)

@@ -118,7 +118,7 @@ def compare(
 
 
 def is_of_outcomes(path: Path) -> bool:
-    """Whether ``compare`` made the file, so that it may be replaced."""
+    """Tell if ``compare`` made the file, so that it may be replaced."""
     try:
         with zipfile.ZipFile(path) as held:
             names = {name.removesuffix(".npy") for name in held.namelist()}

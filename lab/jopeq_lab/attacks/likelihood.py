@@ -43,7 +43,7 @@ _NOTHING = "an all-zero gradient tells nothing: there is nothing to attack"
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """−log P of some payloads of one scheme, a row each, differentiable in the gradients.
+    """−log P of some payloads of one scheme, one row each, differentiable in the gradients.
 
     ``low`` and ``high`` are the ends of each entry's interval in scaled units (both the received
     value where there is none), ``unit`` what one scaled unit is worth.
@@ -205,7 +205,7 @@ def _row(kind: str, width: float, **others: Any) -> Likelihood:
 
 
 def _letters(scheme: Scheme, opened: Opened) -> NDArray[Any]:
-    """The letters of a scalar scheme, one an entry."""
+    """The letters of a scalar scheme, one per entry."""
     count, coder = sum(opened.sizes), scheme.codec.coder
     letters = []
     for first in range(0, count, coder.chunk):

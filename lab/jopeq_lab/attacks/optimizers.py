@@ -41,7 +41,7 @@ class _Minimizer(ABC):
     evaluate
         (points, rows) → losses and gradients; ``rows`` are the problems that ``points`` belong to.
     evaluations
-        At most so many rounds.
+        Largest number of rounds.
     tolerance
         A loss at or below it is converged.
     patience
@@ -156,7 +156,7 @@ class BatchedLBFGS(_Minimizer):
     def _search(
         self, state: State, losses: torch.Tensor, gradients: torch.Tensor, finite: torch.Tensor
     ) -> torch.Tensor:
-        """Who may move; the others get another step to try."""
+        """Mark the problems that may move; the others get another step to try."""
         step, slope = state["step"], state["slope"]
         falls = finite & (losses <= state["losses"] + _DECREASE * step * slope)
         flat = (gradients * state["direction"]).sum(1) >= _CURVATURE * slope

@@ -20,7 +20,7 @@ Pixels = NDArray[Any]  # (N, C, H, W), in [0, 1] or uint8
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """Reconstructions beside their name, and their SSIM."""
+    """Reconstructions with their name and their SSIM."""
 
     name: str
     images: Pixels
@@ -48,7 +48,7 @@ def save_grid(originals: Pixels, rows: Sequence[Row], path: Path, title: str = "
 
 
 def _side_by_side(rows: Sequence[Row]) -> Any:
-    """Four beside one another, so that a phone shows them whole; each under its name."""
+    """Four pictures next to each other, each under its name; a phone shows all four."""
     down = -(-len(rows) // _BESIDE)
     figure = new_figure((_MOST * _BESIDE, (_MOST + 2.5 * _CAPTION) * down + 0.3))
     panels = figure.subplots(down, _BESIDE, squeeze=False).reshape(-1)

@@ -1,4 +1,4 @@
-"""How close a reconstruction comes: MSE, PSNR, SSIM, and the fraction of images recovered.
+"""Measure reconstructions: MSE, PSNR, SSIM, and the fraction of images recovered.
 
 Pixels are numbers in [0, 1]; reconstructions are clipped to it first, and ``data_range`` is 1.
 """
@@ -103,10 +103,10 @@ def measure_fraction(hits: int, total: int) -> Fraction:
 
 
 def recovered_fraction(similarities: torch.Tensor, status: Sequence[str] | None = None) -> Fraction:
-    """How many images have an SSIM above 0.5.
+    """Count the images with an SSIM above 0.5.
 
-    An image whose ``status`` says that nothing was found does not count, even where the plain grey
-    shown in its place resembles the original.
+    An image whose ``status`` says that nothing was found does not count, even if the plain grey
+    shown instead resembles the original.
 
     >>> recovered_fraction(torch.tensor([0.9, 0.9]), ["stalled", "not recovered"]).hits
     1

@@ -152,7 +152,7 @@ def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme | Sphe
 
 
 def check_out(out: Path) -> None:
-    """Raise ValueError unless the picture and the .npz beside it can be written there."""
+    """Raise ValueError unless the picture and the .npz next to it can be written there."""
     from jopeq_lab.attacks.compare import is_of_outcomes
 
     if out.suffix.lower() not in _PICTURES:

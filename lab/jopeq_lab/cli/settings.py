@@ -166,7 +166,7 @@ def _fields_of(kind: type[RunConfig]) -> dict[str, str]:
 
 
 def _is_of(value: Any, kind: str) -> bool:
-    """Whether a value is of one of the types that a field's annotation names."""
+    """Tell if a value has one of the types that a field's annotation names."""
     return any(
         isinstance(value, _TYPES[one]) and (one == "bool" or not isinstance(value, bool))
         for one in kind.split(" | ")

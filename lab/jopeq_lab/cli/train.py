@@ -145,7 +145,7 @@ def train(
 
 
 def _saved(place: Path) -> Iterator[str]:
-    """Where the results lie, and why there may be no picture."""
+    """Say where the results lie, and why there may be no picture."""
     from jopeq_lab.training.record import CURVES  # with PyTorch, which takes seconds
 
     yield f"saved {place}"

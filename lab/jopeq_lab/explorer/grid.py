@@ -228,7 +228,7 @@ def sum_cell(
 
 
 def protocol_bytes(clients: int, threshold: int) -> int:
-    """Bytes that a client of a secure sum sends besides its share: keys, sealed shares, openings.
+    """Bytes that a client sends in addition to its share: keys, sealed shares, openings.
 
     Without signatures each neighbour also gets a confirmation.
     """
@@ -248,7 +248,7 @@ def entry_scheme(name: str, epsilon: float, rate: float) -> Scheme:
 
 
 def payload_bytes(built: Scheme, entries: int) -> int:
-    """The length of a payload of one array, without coding so many entries."""
+    """The length of a payload of one array, found without coding its entries."""
     if not isinstance(built.codec.coder, Packing) or built.dimension != 1:
         raise ValueError(f"{built.spec} does not have a fixed length")
     packing = Packing(built.codec.coder.letters)

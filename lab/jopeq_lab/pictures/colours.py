@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class Look(NamedTuple):
-    """How a scheme is drawn: ``colour`` on white, ``dark`` on a dark page, Matplotlib's marker."""
+    """A scheme's looks: ``colour`` on white, ``dark`` on a dark page, Matplotlib's marker."""
 
     colour: str
     dark: str

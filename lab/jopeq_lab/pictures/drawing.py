@@ -1,7 +1,7 @@
 """Figures that read well on paper, phones and dark pages: no window, no global state.
 
-Panels stand beside one another; ``save`` also puts them above one another, for phones. Lines have
-their names beside them. An SVG file knows a second set of colours, for pages that are dark.
+Panels stand side by side; ``save`` also stacks them, for phones. Lines have their names next to
+them. An SVG file knows a second set of colours, for dark pages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEADING = 1.3  # of two such names above one another
 
 
 def new_figure(size: tuple[float, float]) -> Any:
-    """A figure of so many inches."""
+    """Make a figure of this size in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -32,7 +32,7 @@ def new_figure(size: tuple[float, float]) -> Any:
 
 
 def new_panels(count: int, height: float, **options: Any) -> tuple[Any, Any]:
-    """A figure, and panels of so many inches in a row; even numbers beyond three in two columns.
+    """Make a figure with panels of this height in a row; even numbers above three in two columns.
 
     ``options`` are those of ``Figure.subplots``; panels share the horizontal axis unless told.
     """
@@ -62,7 +62,7 @@ def dress(panel: Any, title: str = "", **settings: Any) -> None:
 
 
 def plain_number(value: float) -> str:
-    """Without powers of ten, unless there were many zeros behind the point.
+    """Write a number without powers of ten, unless it has many zeros after the point.
 
     >>> plain_number(0.001), plain_number(20_000), plain_number(1e7), plain_number(1e-9)
     ('0.001', '20,000', '10M', '10⁻⁹')
@@ -87,7 +87,7 @@ def plain_log(panel: Any, which: str, ticks: Sequence[float] | None = None) -> N
 
 
 def name_lines(panel: Any, names: Sequence[tuple[float, str, str]]) -> None:
-    """Write names beside the right end of lines: (height of the end, name, colour) each.
+    """Write names next to the right end of lines: (height of the end, name, colour) each.
 
     Names that would overlap move apart as little as they need. Set the limits of the panel first.
     """

@@ -61,9 +61,9 @@ def tradeoff_around(epsilon: float, rate: float) -> list[TradeoffPoint]:
 def save_tradeoff(
     path: Path, points: Sequence[TradeoffPoint], *, marked: float | None = None
 ) -> None:
-    """Draw the points, one panel an ε, and a line at the rate to be marked; again for phones.
+    """Draw the points, one panel per ε, and a line at the marked rate; again for phones.
 
-    Schemes that spend more than asked for are dashed; hollow points are biased by more than 0.05
+    Schemes that spend more ε than requested are dashed; hollow points are biased by more than 0.05
     at the ends: clamping makes their error look small, but no number of clients averages it out.
     """
     epsilons = sorted({point.epsilon for point in points})

@@ -58,14 +58,14 @@ class Cohort(Protocol):
 
 
 class Mechanism(Protocol):
-    """How the people of a round become a mean, and what that promises each of them."""
+    """Make a mean of a round's people; say what that promises each of them."""
 
     @property
     def spec(self) -> str:
         """All parameters, as text."""
 
     def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
-        """A new round of so many people, each of whom takes part in so many rounds in all."""
+        """Begin a round of ``people``, each of whom takes part in a number of rounds in all."""
 
     def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
         """The guarantee of a person, for all rounds."""
@@ -133,7 +133,7 @@ class Shares(_OfScheme):
     scheme: ClientSum
 
     def sized(self, people: int, participations: int) -> ClientSum:
-        """The scheme of a round of so many people."""
+        """The scheme for a round with this number of people."""
         part = people / self.scheme.clients
         return replace(
             self.scheme,

@@ -186,7 +186,7 @@ class TrainConfig(RunConfig):
         return self.scheme
 
     def rate_factors(self, losses: Sequence[Sequence[float]]) -> list[float] | None:
-        """By which each client multiplies its η, given the losses of its rounds; None: all alike.
+        """Factor on each client's η, given the losses of its rounds; None: equal for all.
 
         >>> TrainConfig(schedule="client-plateau", plateau_patience=1).rate_factors([[1.0] * 3, []])
         [0.1, 1.0]
@@ -222,7 +222,7 @@ class TrainConfig(RunConfig):
 
 
 def _named(given: Any) -> Any:
-    """The scheme of a spec or of a name; anything but text as it is."""
+    """Make a scheme from a spec or a name; anything but text is returned unchanged."""
     if not isinstance(given, str):
         return given
     return scheme_from_spec(given) if given.startswith("[") else scheme(given)

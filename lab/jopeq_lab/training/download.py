@@ -38,7 +38,7 @@ class RemoteFile:
 
     @property
     def is_zipped(self) -> bool:
-        """Whether the content is one zipped file."""
+        """Tell if the content is one zipped file."""
         return self.name.endswith(".gz") and not self.name.endswith(".tar.gz")
 
 

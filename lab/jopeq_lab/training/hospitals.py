@@ -152,7 +152,7 @@ class Hospitals:
         )
 
     def _summed_mean(self, plan: RecordPlan) -> Array:
-        """The mean of real shares: drawn, clipped, added up, rounded, summed mod 2^bits."""
+        """The mean from real shares: sampled, clipped, added, rounded, summed mod 2^bits."""
         scheme, seed = self._config.sums, os.urandom(SEED_BYTES)
         total = np.zeros(plan.dimension, dtype=np.int64)
         for part, cap in zip(self.parts, self._caps, strict=True):
@@ -220,6 +220,6 @@ class Hospitals:
 
 
 def _round_up(count: int) -> int:
-    """To two digits of binary: at most a half more."""
+    """Round up to two binary digits: at most a half more."""
     unit = 1 << max(0, count.bit_length() - 2)
     return -(-count // unit) * unit

@@ -111,7 +111,7 @@ def stacked_losses(
 
 
 class Step:
-    """One step of all clients, through ``torch.compile`` where asked for.
+    """One step of all clients, through ``torch.compile`` if requested.
 
     Compiling takes seconds at the first call. Without a working compiler the step warns once and
     continues without.
@@ -132,7 +132,7 @@ class Step:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether there is a compiler that has not failed so far."""
+        """True while there is a compiler that has not failed."""
         return self._compiled is not None
 
     def __call__(
@@ -166,7 +166,7 @@ class Step:
 
 
 def _spread(rate: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The rate of each client beside its values (K, …)."""
+    """The rate of each client, shaped to multiply its values (K, …)."""
     return rate.view(-1, *[1] * (values.ndim - 1))
 
 
@@ -239,7 +239,7 @@ class LocalTrainer:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether steps go through ``torch.compile``."""
+        """True if steps go through ``torch.compile``."""
         return self._step is not None and self._step.is_compiled
 
     def zero_momenta(self, clients: int) -> torch.Tensor:
@@ -247,7 +247,7 @@ class LocalTrainer:
         return torch.zeros(clients, self.layout.size, dtype=self._inputs.dtype, device=self.device)
 
     def copy_model(self) -> nn.Module:
-        """A copy of the model as it was given, on the device."""
+        """A copy of the initial model, on the device."""
         return copy.deepcopy(self._model)
 
     def train(

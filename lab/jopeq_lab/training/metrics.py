@@ -80,7 +80,7 @@ class RoundMetrics:
     """One round of any kind of run; None where the kind does not measure it.
 
     Sizes are those of real payloads, seconds those of the clock. ``epsilon_*`` are proven (inf: no
-    guarantee), ``nominal_*`` are asked for (None: no privacy asked for). ``*_client`` is of the
+    guarantee), ``nominal_*`` are requested (None: no privacy requested). ``*_client`` is of the
     client that has sent most updates so far; of people and of hospitals, of a person or a record
     for the whole run.
     """

@@ -1,4 +1,4 @@
-"""Who holds which samples: equal and random, or label-skewed by Dirichlet's law.
+"""Split samples among clients: equal and random, or label-skewed by Dirichlet's law.
 
 The seed alone determines a partition, so every machine draws the same one.
 """
@@ -108,9 +108,9 @@ def _shares(rows: int, clients: int, alpha: float, seed: int) -> Array:
 
 
 def give_out(people: int, examples: int, samples: int, seed: int) -> Indices:
-    """Which samples each person has: (people, examples).
+    """Give samples to people: indices (people, examples).
 
-    Beyond the samples there are, all are given out again in a new order.
+    If there are too few samples, all are given out again in a new order.
 
     >>> sorted(give_out(2, 3, 6, seed=0).ravel().tolist())
     [0, 1, 2, 3, 4, 5]

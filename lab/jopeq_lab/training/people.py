@@ -148,7 +148,7 @@ class People:
         return torch.from_numpy(cohort.mean()), coding
 
     def _gradient(self, samples: torch.Tensor) -> torch.Tensor:
-        """The sum of the gradients of each person's steps: a row each."""
+        """The sum of the gradients of each person's steps, one row per person."""
         config, model = self._config, self.model
         start = self.layout.stacked(self._server.asked.to(config.device), 1)
         weights = {name: value[0] for name, value in start.items()}

@@ -3,7 +3,7 @@
 | file | content |
 |---|---|
 | ``config.json`` | every parameter, and what followed from them |
-| ``rounds.jsonl`` | one JSON object a round, written as it comes |
+| ``rounds.jsonl`` | one JSON object per round, written at once |
 | ``summary.json`` | test accuracy of the best validation round, at the end |
 | ``curves.png`` | validation accuracy, training loss and SNR over the rounds, at the end, where a \
 kind of run measures one of them |
@@ -53,7 +53,7 @@ _SCHEMES = {"sum": "clients"}  # old → new
 
 
 def rename_terms(spec: str) -> str:
-    """A kept specification of a scheme with today's names; other text as it is.
+    """A kept specification of a scheme with today's names; other text unchanged.
 
     >>> rename_terms('["sum",{"clip":2.5,"signal":0.4}]')
     '["clients",{"clip":2.5,"largest_mean":0.4}]'
@@ -177,7 +177,7 @@ class TensorBoard:
 
 
 def read_rounds(path: Path) -> list[RoundMetrics]:
-    """The rounds of a ``rounds.jsonl``; a last line that a kill cut short is left out."""
+    """The rounds of a ``rounds.jsonl``; a last line that a kill truncated is left out."""
     lines = path.read_text(encoding="utf-8").split("\n")
     whole = lines[:-1]  # what follows the last newline was never finished
     return [RoundMetrics.from_dict(json.loads(line)) for line in whole]

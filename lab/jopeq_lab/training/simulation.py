@@ -143,7 +143,7 @@ class Simulation:
 
 @contextmanager
 def _torch_set_up(config: RunConfig) -> Iterator[None]:
-    """PyTorch with the configuration's threads and tensor cores within, as it was afterwards."""
+    """Set PyTorch's threads and tensor cores within the context, and restore them afterwards."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     try:
         if config.threads is not None:
@@ -160,7 +160,7 @@ def _torch_set_up(config: RunConfig) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A run that came to its end, or diverged on the way."""
+    """A run that has ended or diverged."""
 
     config: RunConfig
     history: tuple[RoundMetrics, ...]
@@ -175,7 +175,7 @@ class Result:
 
     @classmethod
     def of(cls, simulation: Simulation, diverged: str | None = None) -> Result:
-        """The result of a simulation as it stands."""
+        """The current result of a simulation."""
         federation = simulation.federation
 
         def finish(vector: torch.Tensor) -> tuple[Evaluation | None, nn.Module]:
