@@ -26,6 +26,15 @@ from jopeq_lab.explorer import page
 _CHANGED = {"clip": 1.0, "spread": 2.0, "per": "tensor", "center": True}
 
 
+_WORDY = 40  # characters of a cell from which a table's rows are stacked on phones
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Name version and status below every page."""
+    config.copyright = f"jopeq {jopeq.__version__}, not released yet · Apache-2.0"
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages to the files that MkDocs copies and checks links against."""
     for name, content in (
@@ -38,13 +47,30 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let phones choose "…-phone.svg" where a picture has it."""
+    """Let phones choose "…-phone.svg" where a picture has it, and stack the rows of wordy tables."""
     for phone in files.src_uris:
         if phone.endswith("-phone.svg"):
             both = rf'<picture><source media="(max-width: 700px)" srcset="{phone}">\g<0></picture>'
             wide = re.escape(phone.replace("-phone", ""))
             html = re.sub(f'<img [^>]*src="{wide}"[^>]*>', both, html)
-    return html
+    return re.sub(r"<table>.*?</table>", lambda found: _label_cells(found[0]), html, flags=re.S)
+
+
+def _label_cells(table: str) -> str:
+    """Give the cells of a wordy table their column's name, which phones show before each cell."""
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", table, re.S)
+    if max((len(re.sub("<[^>]+>", "", cell)) for cell in cells), default=0) < _WORDY:
+        return table
+    names = [
+        re.sub("<[^>]+>", "", name) for name in re.findall(r"<th[^>]*>(.*?)</th>", table, re.S)
+    ]
+
+    def label_row(row: re.Match[str]) -> str:
+        labels = iter(names)
+        return re.sub("<td", lambda _: f'<td data-label="{next(labels, "")}"', row[0])
+
+    labelled = re.sub(r"<tr>.*?</tr>", label_row, table, flags=re.S)
+    return labelled.replace("<table>", '<table data-wordy="">', 1)
 
 
 def parameters_page() -> Iterator[str]:
