@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let phones choose "…-phone.svg" where a picture has it, and stack the rows of wordy tables."""
+    """Let phones choose "…-phone.svg" where there is one, and stack the rows of wordy tables."""
     for phone in files.src_uris:
         if phone.endswith("-phone.svg"):
             both = rf'<picture><source media="(max-width: 700px)" srcset="{phone}">\g<0></picture>'
