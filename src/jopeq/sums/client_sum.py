@@ -128,7 +128,7 @@ class ClientSum:
             delta=self.delta,
             unit="client",
             adversary="sum",
-            covers=(f"{spent}, compared with contributing nothing",),
+            covers=("whether the client contributes at all", spent),
             assumptions=(
                 f"only sums of at least {self.threshold} clients are opened",
                 f"a cohort has at most {count_of(self.colluding, 'colluding client')}",

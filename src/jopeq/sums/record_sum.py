@@ -271,7 +271,7 @@ class RecordSum:
             delta=self.delta,
             unit="record",
             adversary="sum",
-            covers=(f"{spent}, compared with the record's absence", sampled),
+            covers=("whether the record is in the data at all", spent, sampled),
             assumptions=(
                 f"each person has one record {where}",
                 f"no hospital has more than {self.most_records or self.records:,} records",
