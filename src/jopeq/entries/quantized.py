@@ -82,6 +82,7 @@ class QuantizedScheme(Scheme):
         if self.levels not in get_args(Levels):
             raise ValueError(f"levels must be 'all' or 'odd', got {self.levels!r}")
         self.codebook  # noqa: B018 (checks rate and gamma together)
+        self.spec  # noqa: B018 (so that the first update does not wait for it)
 
     @cached_property
     def codec(self) -> DitherCodec:

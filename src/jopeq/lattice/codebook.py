@@ -174,6 +174,8 @@ class LatticeCodebook(Codebook):
                 f"{MAX_LATTICE_LETTERS} letters (rate {bits:g}), got {self.letters}: "
                 "lower rate"
             )
+        if self.is_searched:  # so that the first update does not wait for it
+            self.table  # noqa: B018
 
     @cached_property
     def shift(self) -> Array:

@@ -354,7 +354,7 @@ class MultivariateT(Law):
         )
         if isinstance(self.squared_scale, (int, float)):
             radius *= math.sqrt(self.squared_scale)
-            return np.multiply(directions.T, radius).T
+            return np.multiply(directions.T, radius, out=directions.T).T
         # row by row, since a matrix product may round a row by the rows around it
         mixed = (directions[:, None, :] * self._root).sum(axis=2)
         return np.asarray(mixed * radius[:, None])

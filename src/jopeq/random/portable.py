@@ -52,8 +52,9 @@ FAR_EXPONENTIAL = (_EXPONENT_BITS + 64 * FAR_WORDS - 1) * math.log(2.0)
 
 
 def _horner(terms: tuple[float, ...], x: Array) -> Array:
-    total = np.full_like(x, terms[0])
-    for term in terms[1:]:
+    total = terms[0] * x
+    total += terms[1]
+    for term in terms[2:]:
         total *= x
         total += term
     return total
@@ -118,7 +119,7 @@ def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
     """(cos, sin) of a uniform angle: two bits choose the quadrant, 52 the place in it."""
     place = words >> np.uint64(10)
     place &= np.uint64((1 << 52) - 1)
-    angle = place.astype(np.float64)
+    angle = place.view(np.int64).astype(np.float64)  # signed integers convert three times as fast
     angle += 0.5
     angle *= 2.0**-52
     angle -= 0.5
@@ -127,12 +128,20 @@ def circle(words: NDArray[np.uint64]) -> tuple[Array, Array]:
     sine = _horner(SIN_TERMS, square)
     sine *= angle
     cosine = _horner(COS_TERMS, square)
-    is_odd = (words & np.uint64(1 << 62)) != 0
-    x, y = np.where(is_odd, -sine, cosine), np.where(is_odd, cosine, sine)
-    flip = np.bitwise_and(words, _TOP_BIT, out=place)  # a half turn: the signs of both
-    for part in (x, y):
-        part.view(np.uint64)[...] ^= flip
-    return x, y
+    sign = words & _TOP_BIT  # a half turn: the signs of both
+    x, y = cosine.view(np.uint64), sine.view(np.uint64)
+    # In odd quadrants they change places, and x its sign: without a branch, in place.
+    swap = np.left_shift(words, np.uint64(1), out=place)
+    np.right_shift(swap.view(np.int64), 63, out=swap.view(np.int64))
+    change = np.bitwise_xor(x, y)
+    change &= swap
+    x ^= change
+    y ^= change
+    swap &= _TOP_BIT
+    x ^= swap
+    x ^= sign
+    y ^= sign
+    return cosine, sine
 
 
 def squares(rows: Array) -> Array:
@@ -241,16 +250,20 @@ def _leading_zeros(
         return np.empty(0)
     count = stride * (len(words) - 1) + 1
     extra = stream.words64(lane=EXTRA_LANE | lane, start=first, count=count)[::stride]
+    extra >>= np.uint64(_EXPONENT_BITS)
     bits = words << np.uint64(1)  # the top bit is the sign
-    goes_on = bits < np.uint64(1 << (64 - _EXPONENT_BITS))
-    bits = np.where(goes_on, extra >> np.uint64(_EXPONENT_BITS), bits)
-    bits &= ~(bits >> np.uint64(1))  # so that no float is rounded up to the next power of two
-    exponent = bits.astype(np.float64).view(np.uint64)
+    bits = np.where(bits < np.uint64(1 << (64 - _EXPONENT_BITS)), extra, bits)
+    half = bits >> np.uint64(1)
+    np.invert(half, out=half)
+    bits &= half  # so that no float is rounded up to the next power of two
+    np.right_shift(bits, np.uint64(1), out=half)  # signed integers convert three times as fast
+    exponent = half.view(np.int64).astype(np.float64).view(np.uint64)
     exponent >>= np.uint64(52)
     exponent |= _WHOLE  # 2⁵² + exponent, as a float
-    zeros = np.subtract(2.0**52 + 1023.0 + 63.0, exponent.view(np.float64))
-    for i in np.flatnonzero(bits == 0):  # one draw in 2⁶⁴: the first bit is none of these
-        zeros[i] = _far_zeros(stream, lane, first + stride * int(i), extra_words)
+    zeros = exponent.view(np.float64)
+    np.subtract(2.0**52 + 1023.0 + 62.0, zeros, out=zeros)
+    for i in np.flatnonzero(bits <= np.uint64(1)):  # one draw in 2⁶³: half of it is 0
+        zeros[i] = 63 if bits[i] else _far_zeros(stream, lane, first + stride * int(i), extra_words)
     return zeros
 
 

@@ -186,12 +186,14 @@ def private_stream(noise: PrivateStream | None) -> PrivateStream:
 
 @lru_cache(maxsize=1)
 def openssl() -> tuple[Any, Any] | None:
-    """(Cipher, ChaCha20), looked up once; None where they are not installed."""
+    """(Cipher, ChaCha20), looked up once and used once; None where they are not installed."""
     try:
         from cryptography.hazmat.primitives.ciphers import Cipher
         from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
     except ImportError:
         return None
+    # The first use takes OpenSSL a millisecond, which no update should wait for.
+    Cipher(ChaCha20(bytes(32), bytes(16)), None).encryptor().update(bytes(64))
     return Cipher, ChaCha20
 
 

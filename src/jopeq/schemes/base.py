@@ -12,7 +12,7 @@ import numpy as np
 
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, openssl
-from jopeq.schemes.codec import Codec, Counts, OnInvalid
+from jopeq.schemes.codec import Codec, Counts, OnInvalid, keep_memory
 from jopeq.schemes.opened import Opened
 from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, spec_of
 from jopeq.wire.payload import MAX_TENSORS
@@ -62,8 +62,9 @@ class Scheme(ABC):
                 value = as_annotated(each.name, str(each.type), getattr(self, each.name))
                 object.__setattr__(self, each.name, value)
         self.codec.scaling  # noqa: B018 (validates its parameters)
-        if self.is_private or self.codec.has_dither:
-            openssl()  # loaded here, so that the first update does not wait for it
+        if self.is_private or self.codec.has_dither:  # so that the first update does not wait
+            openssl()
+            keep_memory()
 
     # What is known before any update
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
@@ -54,6 +55,7 @@ S = TypeVar("S", bound="Scheme")
 
 _LOG = logging.getLogger("jopeq")
 _KEPT_BYTES = 1 << 23
+_THREAD = threading.local()
 _SLOWER = 4  # the plain path than kernels, at the least
 
 
@@ -297,10 +299,10 @@ class Codec(ABC, Generic[S]):
         """The plain path: all samples, a chunk at a time, in threads."""
         size, coder = self.dimension, self.coder
         samples = -(-entries.count // size)
-        _keep_memory()
 
         def work(begin: int, end: int) -> list[tuple[bytes, int, int]]:
             done = []
+            keep_memory()
             with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
                 for first in range(begin, end, coder.chunk):
                     last = min(first + coder.chunk, end)
@@ -370,10 +372,11 @@ class Codec(ABC, Generic[S]):
         """All entries of a body that ``to_body`` wrote."""
         coder, samples = self.coder, -(-sum(sizes) // self.dimension)
         coder.check(len(body), samples)  # before memory is taken
+        keep_memory()
         ends, flat = list(accumulate(sizes)), np.empty(sum(sizes), dtype=np.float32)
-        _keep_memory()
 
         def work(begin: int, end: int) -> None:
+            keep_memory()
             # the caller refuses what leaves float32
             with np.errstate(over="ignore", invalid="ignore"):
                 for first in range(begin, end, coder.chunk):
@@ -392,11 +395,15 @@ class Codec(ABC, Generic[S]):
         self.coder.check(body_bytes, -(-entries // self.dimension))
 
 
-@lru_cache(maxsize=1)
-def _keep_memory() -> None:
-    """Free one large array, so that glibc keeps the pages of smaller ones for the next.
+def keep_memory() -> None:
+    """Free two large arrays, so that glibc keeps pages for the smaller arrays of this thread.
 
-    Until then it returns those of a chunk's arrays to the system, and gets them back page by page,
-    which takes longer than the arithmetic. Elsewhere this does nothing.
+    Without the first, it returns those of a chunk's arrays to the system and gets them back page by
+    page, which takes longer than the arithmetic. The second lies in what is kept; NumPy asks the
+    system for huge pages there, so that a first update waits for a few instead of hundreds. On
+    other systems this does nothing.
     """
-    np.empty(_KEPT_BYTES, dtype=np.uint8)
+    if not getattr(_THREAD, "keeps_memory", False):
+        np.empty(_KEPT_BYTES, dtype=np.uint8)
+        np.empty(_KEPT_BYTES - (1 << 16), dtype=np.uint8)
+        _THREAD.keeps_memory = True
