@@ -1,18 +1,17 @@
 """Quickstart: ten hospitals, real patients
 
-This page takes ten hospitals through statistics, planning and training in one
-process, in half a minute. Nobody has seen all patients. First the hospitals
-ask how many there are, what the mean of each measurement is, and how far values
-spread: one private sum answers, at ε = 0.2. Then they plan, and train with the
-remaining ε = 0.8. Every patient has ε = 1 in all, against the server and the
-nine other hospitals. The patients are the 569 of scikit-learn's breast-cancer
-table.
+This page takes ten hospitals through statistics, planning and training, in one
+process and half a minute. Nobody sees all patients. First, one private sum at
+ε = 0.2 tells how many patients there are, and the mean and spread of each
+measurement. Then the hospitals plan, and train with the remaining ε = 0.8. In
+total, every patient has ε = 1 against the server and the nine other hospitals.
+The patients are the 569 of scikit-learn's breast-cancer table.
 """
 
 # %% Patients, hospitals, and what is public
-# 400 patients are in ten hospitals, 169 test the model. Public are the names of
-# the 30 measurements and bounds: the smallest and largest values that the
-# description of the table has published.
+# Ten hospitals have 400 patients, and 169 others test the model. The names of the
+# 30 measurements are public, and so are their bounds: the smallest and largest
+# values that the description of the table publishes.
 import re
 
 import matplotlib.pyplot as plt
@@ -37,7 +36,7 @@ def split(seed):
 
 
 def table_of(patients):
-    """One row a patient, one column a measurement."""
+    """One row per patient, one column per measurement."""
     return dict(zip(bounds, data.data[patients].T, strict=True))
 
 
@@ -46,9 +45,9 @@ print(len(bounds), "measurements:", ", ".join(list(bounds)[:3]), "…")
 
 # %% Ask
 # Sixty questions and the count share ε = 0.2. The parts of a patient's row are
-# weighted so that no row is ever clipped. Nothing would be said of fewer than
-# 100 patients, and it is known that no value is missing. Each hospital charges
-# its own ledger first, and only the sum of the ten shares is decoded.
+# weighted so that no row is ever clipped. Answers about fewer than 100 patients
+# would be withheld, and it is public that no value is missing. Each hospital
+# charges its own ledger first, and only the sum of the ten shares is decoded.
 questions = [
     kind(name, low, high)
     for name, (low, high) in bounds.items()
@@ -69,9 +68,9 @@ print("\n".join(str(answers).splitlines()[:6]))
 print(f"every patient has spent ε = {answers.epsilon:.3f}")
 
 # %% How good the answers are
-# 400 patients and ε = 0.2 for 60 questions: the means are rough. Their errors
-# are known, because the noise is. Points are answers with two standard errors,
-# the line is the truth, in units of the public range.
+# With 400 patients and ε = 0.2 for 60 questions, the means are rough. Their errors
+# are known, because the noise is. Points show answers with two standard errors,
+# and the line the truth, in units of the public range.
 scales = answers.scales()
 width = scales.upper - scales.lower
 table = table_of(np.concatenate(hospitals))
@@ -96,10 +95,10 @@ figure.savefig("means.svg")
 
 
 # %% Plan before you train
-# Will it learn? The noise of a round is known before any patient is touched. Of
-# `error`, the squared error of a round's mean gradient in units of clip², what
-# counts is error ÷ rounds beside the square of the gradient, about 0.1 of clip:
-# up to 0.1 it learns, up to 1 it loses some accuracy.
+# The noise is known before any patient's data is touched. `error` is the squared
+# error of a round's mean gradient in units of clip². Divide it by the rounds and
+# by the squared length of a typical mean gradient, about 0.1 of clip: up to 0.1
+# the model learns, up to 1 it loses some accuracy.
 def scheme_of(epsilon):
     """The private sum of training: ε covers all 30 rounds."""
     return jopeq.RecordSum(
@@ -117,14 +116,14 @@ def scheme_of(epsilon):
 for epsilon in (0.2, 0.8, 4.0):
     plan = scheme_of(epsilon).plan(31)  # 30 weights and a constant
     averaged = plan.error / 30 / 0.1**2
-    print(f"ε = {epsilon}: {plan.bits} bits an entry, {averaged:.2f}")
+    print(f"ε = {epsilon}: {plan.bits} bits per entry, {averaged:.2f}")
 
 
 # %% Train with what is left
-# A round of training is a private sum too: every patient's gradient, clipped.
+# A round of training is also a private sum, of every patient's clipped gradient.
 # `RecordSum` keeps ε = 0.8 over 30 rounds. Features are standardised by the
-# answers, and each patient's row is brought to length 1: both are functions of
-# the patient's own values and of what is public.
+# answers, and each patient's row is scaled to length 1. Both depend only on the
+# patient's own values and on what is public.
 def by_answers(answers):
     def features_of(table):
         found = answers.standardise(table)
@@ -166,12 +165,12 @@ model = train(by_answers(answers), scheme_of(0.8), hospitals, ledgers)
 print(f"statistics and training: ε = {ledgers[0].spent.epsilon:.3f} of 1")
 
 
-# %% Beside those who knew more
-# Ten splits of the patients, so that chance counts less. The second run knows
-# the bounds, asks nothing and spends all of ε = 1 on training. The third has no
-# privacy at all: true means and true spreads. The answers cost about as much
-# accuracy as they bring here, because the published bounds are tight; where
-# bounds are vague, asking is the only way to standardise.
+# %% Compare
+# Ten splits of the patients average out chance. The second run asks nothing,
+# standardises by the bounds and spends all of ε = 1 on training. The third has
+# no privacy at all, and uses the true means and spreads. Here the answers cost
+# about as much accuracy as they bring, because the published bounds are tight.
+# If bounds are vague, asking is the only way to standardise.
 def by_bounds(table):
     low, high = np.array([bounds[name] for name in table]).T
     values = np.clip(np.column_stack(list(table.values())), low, high)
