@@ -46,6 +46,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let searches find guides before the reference, which names everything."""
+    if not page.file.src_uri.startswith(("api/", "changelog", "parameters", "commands")):
+        page.meta["search"] = {"boost": 3}
+    return markdown
+
+
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let phones choose "…-phone.svg" where there is one, and stack the rows of wordy tables."""
     for phone in files.src_uris:
