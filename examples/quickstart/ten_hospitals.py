@@ -9,9 +9,9 @@ The patients are the 569 of scikit-learn's breast-cancer table.
 """
 
 # %% Patients, hospitals, and what is public
-# Ten hospitals have 400 patients, and 169 others test the model. The names of the
-# 30 measurements are public, and so are their bounds: the smallest and largest
-# values that the description of the table publishes.
+# Ten hospitals have 400 patients, and 169 others test the model. The names of
+# the 30 measurements are public, and so are their bounds: the smallest and
+# largest values that the description of the table publishes.
 import re
 
 import matplotlib.pyplot as plt
@@ -68,9 +68,9 @@ print("\n".join(str(answers).splitlines()[:6]))
 print(f"every patient has spent ε = {answers.epsilon:.3f}")
 
 # %% How good the answers are
-# With 400 patients and ε = 0.2 for 60 questions, the means are rough. Their errors
-# are known, because the noise is. Points show answers with two standard errors,
-# and the line the truth, in units of the public range.
+# With 400 patients and ε = 0.2 for 60 questions, the means are rough. Their
+# errors are known, because the noise is. Points show answers with two standard
+# errors, and the line the truth, in units of the public range.
 scales = answers.scales()
 width = scales.upper - scales.lower
 table = table_of(np.concatenate(hospitals))
@@ -95,10 +95,10 @@ figure.savefig("means.svg")
 
 
 # %% Plan before you train
-# The noise is known before any patient's data is touched. `error` is the squared
-# error of a round's mean gradient in units of clip². Divide it by the rounds and
-# by the squared length of a typical mean gradient, about 0.1 of clip: up to 0.1
-# the model learns, up to 1 it loses some accuracy.
+# The noise is known before any patient's data is touched. `error` is the
+# squared error of a round's mean gradient in units of clip². Divide it by the
+# rounds and by the squared length of a typical mean gradient, about 0.1 of
+# clip: up to 0.1 the model learns, up to 1 it loses some accuracy.
 def scheme_of(epsilon):
     """The private sum of training: ε covers all 30 rounds."""
     return jopeq.RecordSum(
@@ -120,10 +120,10 @@ for epsilon in (0.2, 0.8, 4.0):
 
 
 # %% Train with what is left
-# A round of training is also a private sum, of every patient's clipped gradient.
-# `RecordSum` keeps ε = 0.8 over 30 rounds. Features are standardised by the
-# answers, and each patient's row is scaled to length 1. Both depend only on the
-# patient's own values and on what is public.
+# A round of training is also a private sum, of every patient's clipped
+# gradient. `RecordSum` keeps ε = 0.8 over 30 rounds. Features are standardised
+# by the answers, and each patient's row is scaled to length 1. Both depend only
+# on the patient's own values and on what is public.
 def by_answers(answers):
     def features_of(table):
         found = answers.standardise(table)
