@@ -42,10 +42,11 @@ from flwr.supercore.primitives.asymmetric import (
 
 import jopeq
 from jopeq import kernels
-from jopeq.circle import Client, Server, Terms, graph_for
-from jopeq.circle.crypto import CONFIRMATION_BYTES
-from jopeq.circle.masks import add_mask, zeros
-from jopeq.circle.messages import Kind
+from jopeq.circle import graph_for
+from jopeq.circle.client import Client
+from jopeq.circle.crypto import CONFIRMATION_BYTES, add_mask, zeros
+from jopeq.circle.messages import Kind, Terms
+from jopeq.circle.server import Server
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.sums.clipped_total import UNITS
 from jopeq.sums.shares import rotate
@@ -129,9 +130,8 @@ def ours(clients: int, entries: int) -> dict[str, Any]:
     """
     threshold = -(-2 * clients // 3)
     terms = Terms(spec="benchmark", bits=BITS, length=entries, clients=clients, threshold=threshold)
-    trust = {"unsigned": True}  # the cost of signatures is not measured
-    server, clock = Server(terms, **trust), Clock()
-    everyone = {number: Client(terms, number, **trust) for number in range(clients)}
+    server, clock = Server(terms), Clock()  # the cost of signatures is not measured
+    everyone = {number: Client(terms, number) for number in range(clients)}
     first = everyone[0]
     keys = {n: client.keys(server.offer) for n, client in everyone.items()}
     roster = clock("server", server.roster, keys.items())

@@ -24,12 +24,7 @@ from jopeq.random.rational import MAX_EPSILON
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_accounting import (
-    LEAST_DELTA,
-    RecordRounds,
-    epsilon_within,
-    is_delta_short,
-)
+from jopeq.sums.record_accounting import LEAST_DELTA, RecordRounds, epsilon_within, is_delta_short
 from jopeq.sums.record_sum import RecordSum
 
 _FORMAT = "jopeq-ledger-2"
@@ -56,26 +51,23 @@ class Run:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Name, scheme and entries, which tell runs apart."""
         return self.name, self.scheme, self.entries
 
     def with_rounds(self, more: int) -> Run:
-        """The run after so many more rounds."""
         return replace(self, spent=replace(self.spent, rounds=self.spent.rounds + more))
 
     @classmethod
     def restored(cls, *, spent: dict[str, Any], **rest: Any) -> Run:
         """The run that ``asdict`` wrote; ``ValueError`` or ``TypeError`` for anything else."""
         run = cls(**rest, spent=RecordRounds(**spent))
-        texts = (run.name, run.scheme, run.first, run.last, *run.about, *run.about.values())
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("name, scheme and days of a run, and what it is about, must be texts")
-        for name, count in (("entries", run.entries), ("planned", run.planned)):
-            check_count(name, count, 1)
+        texts = run.name, run.scheme, run.first, run.last, *run.about, *run.about.values()
+        "".join(texts)  # TypeError for anything but texts
+        for name in ("entries", "planned"):
+            check_count(name, rest[name], 1)
         for name, number in spent.items():
             check_number(name, number)
-        check_count("rounds", run.spent.rounds, 1)
-        check_count("hospitals_per_person", run.spent.hospitals_per_person, 1)
+        for name in ("rounds", "hospitals_per_person"):
+            check_count(name, spent[name], 1)
         return run
 
 
@@ -87,13 +79,12 @@ class Ledger:
     ``Composition.epsilon_at``). The budget holds whenever the client stops.
 
     A ledger keeps to its first scheme, so that a mistaken configuration cannot spend the budget
-    unseen. Ledgers of other schemes add to what a client spends in all. A ledger is safe among
-    threads, but two copies do not know of each other's spending: keep one ledger per client,
-    ``create`` its file once, and ``save`` the ledger there before a payload leaves.
+    unseen. Threads may share a ledger, but two copies do not know of each other's spending: keep
+    one per client, ``create`` its file once, and ``save`` it there before a payload leaves.
 
-    An update is charged before its values are read, and stays charged if encoding fails: a server
-    that sees whether a payload comes must not learn anything for free. Only the update's type or
-    the configuration can lead to a refusal without a charge.
+    An update is charged before its values are read, and stays charged if encoding fails: whether a
+    payload comes must tell nothing for free. Only the update's type or the configuration can lead
+    to a refusal without a charge.
 
     >>> import numpy as np, jopeq
     >>> ledger = Ledger(budget=900.0)
@@ -129,7 +120,7 @@ class Ledger:
         )
 
     def __reduce__(self) -> tuple[Callable[[str], Ledger], tuple[str]]:
-        return (Ledger.from_json, (self.to_json(),))
+        return Ledger.from_json, (self.to_json(),)
 
     # The state of the budget
 
@@ -199,17 +190,11 @@ class Ledger:
     # Encoding and charging
 
     def encode(
-        self,
-        scheme: Scheme,
-        update: Any,
-        *,
-        seed: bytes | None = None,
-        secret: bytes | None = None,
+        self, scheme: Scheme, update: Any, *, seed: bytes | None = None, secret: bytes | None = None
     ) -> bytes:
         """``scheme.encode(update, …)``, if the budget allows it; else ``BudgetExceededError``."""
         entries = scheme.codec.read(update)  # refuses what it cannot take before a charge
-        sizes = map(math.prod, entries.shapes)
-        self.charge(scheme, dict(zip(entries.names, sizes, strict=True)))
+        self.charge(scheme, dict(zip(entries.names, map(math.prod, entries.shapes), strict=True)))
         # these very entries: the update may have changed meanwhile
         return scheme.codec.encode(entries, scheme.codec.limits(), seed=seed, secret=secret)[0]
 
@@ -224,16 +209,14 @@ class Ledger:
     ) -> None:
         """Charge one payload, report, or share of a private sum, before anything reads the data.
 
-        For a caller that encodes later. Raises ``BudgetExceededError`` as
-        ``encode`` does. ``entries`` of an update may be told by tensor. A scheme of payloads
-        without a public clip is refused.
+        Raises ``BudgetExceededError`` as ``encode`` does, and for a scheme of payloads without a
+        public clip. ``entries`` of an update may be told by tensor.
 
         Rounds of a ``RecordSum`` or ``ClientSum`` are charged one by one, and those of all runs are
-        composed by their privacy losses, for every record of the data set (or for the client) that
-        the ledger belongs to. A run is a scheme, a dimension and the name ``run``; each has
-        ``scheme.rounds`` rounds. Records may come and go between rounds: ε holds for each.
-        ``ahead`` computes ε of so many rounds more, which later processes then find on disk.
-        ``about`` is kept for people (``Run.about``).
+        composed by their privacy losses, for every record of the data set (or for the client). A
+        run is a scheme, a dimension and the name ``run``, of ``scheme.rounds`` rounds. Records may
+        come and go between rounds: ε holds for each. ``ahead`` computes ε of so many rounds more,
+        which later processes then find on disk. ``about`` is kept for people (``Run.about``).
 
         >>> import jopeq
         >>> ledger = Ledger(budget=900.0)
@@ -253,8 +236,7 @@ class Ledger:
         elif cost.unit == "sample":
             cost = cost.for_update(entries)
         with self._lock:
-            self._check_scheme(scheme.spec)
-            self._spent = self._check(cost)
+            self._spent = self._after(cost, scheme.spec)
             self._note(scheme.guarantee, scheme.spec)
             self._days = self._days[0] or _today(), _today()
 
@@ -331,25 +313,15 @@ class Ledger:
         once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
         self._check_process()
         if self._spent.counts or self._delta < LEAST_DELTA:
-            raise LedgerError(
-                "rounds of a private sum need a ledger of their own with a delta of at least "
-                f"{LEAST_DELTA:g}: Ledger(budget, delta=1e-5)",
-                code="scheme",
-            )
+            told = f"a ledger of sums needs a delta of at least {LEAST_DELTA:g} and has no updates"
+            raise LedgerError(f"{told}: Ledger(budget, delta=1e-5)", code="scheme")
         if self._runs and unit != self._unit:
-            raise LedgerError(
-                f"this ledger counts what a {self._unit} spends, and the scheme protects a "
-                f"{unit}: give it a ledger of its own",
-                code="unit",
-            )
+            told = f"this ledger counts what a {self._unit} spends, the scheme protects a {unit}"
+            raise LedgerError(f"{told}: give it a ledger of its own", code="unit")
         new = Run(
-            name=name,
-            scheme=scheme.spec,
-            entries=entries,
-            planned=scheme.rounds,
-            first=_today(),
+            name=name, scheme=scheme.spec, entries=entries, planned=scheme.rounds, first=_today(),
             spent=replace(once, rounds=0),
-        )
+        )  # fmt: skip
         run = self._runs.get(new.key, new)
         least = min(run.spent.multiplier, once.multiplier)
         return replace(run, spent=replace(run.spent, multiplier=least))
@@ -360,60 +332,39 @@ class Ledger:
         return self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING)
 
     def _epsilon_of(self, runs: Iterable[Run]) -> float:
-        return _epsilon(tuple(run.spent for run in runs), self._delta, self._budget)
+        return _epsilon(tuple([run.spent for run in runs]), self._delta, self._budget)
 
     def _note(self, cost: Guarantee, spec: str) -> None:
         self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
         self._scheme, self._rounds = spec, self._rounds + 1
 
-    def _check_scheme(self, spec: str) -> None:
-        if self._scheme not in (None, spec):
-            raise LedgerError(
-                f"this ledger is bound to scheme {self._scheme}, got {spec}: use that scheme, or "
-                "give the other a ledger of its own",
-                code="scheme",
-            )
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            told = "this ledger belongs to another process, and a copy would spend its budget again"
+            raise LedgerError(f"{told}: load the ledger's file in this process", code="process")
 
-    def _check(self, cost: Guarantee) -> Composition:
+    def _after(self, cost: Guarantee, spec: str) -> Composition:
         """The composition after this update; raises if that exceeds the budget."""
-        if cost.adversary != "server":
+        if self._scheme not in (None, spec):
+            told = f"this ledger is bound to scheme {self._scheme}, got {spec}"
+            raise LedgerError(f"{told}: give the other a ledger of its own", code="scheme")
+        if (cost.adversary, cost.unit) != ("server", "update"):
+            told = f"one {cost.unit} against {cost.adversary!r}"
             raise LedgerError(
-                f"a ledger counts against the server, this guarantee is against {cost.adversary!r}",
-                code="unit",
+                f"updates against the server are counted here, got {told}", code="unit"
             )
         if self._runs:
             raise LedgerError(
                 "this ledger counts rounds of a private sum: use another for updates", code="scheme"
             )
-        if cost.unit != "update":
-            raise LedgerError(
-                f"a ledger counts updates, this guarantee is of one {cost.unit}", code="unit"
-            )
-        return self._within(cost)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise LedgerError(
-                "this ledger belongs to another process, and a copy would spend the same budget "
-                "again: load the ledger's file in this process",
-                code="process",
-            )
-
-    def _within(self, cost: Guarantee) -> Composition:
         self._check_process()
         if math.isinf(cost.epsilon):
-            raise BudgetExceededError(
-                "this update has no privacy guarantee against the server, which no budget allows: "
-                "use a scheme with a finite s.guarantee.epsilon; nothing was encoded",
-                code="no-guarantee",
-            )
+            told = "this update has no privacy guarantee against the server: no budget allows it"
+            raise BudgetExceededError(f"{told}; nothing was encoded", code="no-guarantee")
         after = self._spent + cost.mechanisms
         if self._delta == 0.0 and any(m.delta for m, _ in after.counts):
-            raise BudgetExceededError(
-                "this update is private only up to a δ above 0, this ledger allows none: use "
-                "Ledger(..., delta=1e-5); nothing was encoded",
-                code="needs-delta",
-            )
+            told = "this update needs a δ above 0, this ledger has none: Ledger(..., delta=1e-5)"
+            raise BudgetExceededError(f"{told}; nothing was encoded", code="needs-delta")
         total = after.epsilon_at(self._delta)[0]
         if total > self._budget * (1.0 + _ROUNDING):
             spent = self._spent.epsilon_at(self._delta)[0]
@@ -421,8 +372,7 @@ class Ledger:
             raise BudgetSpentError(
                 f"this update costs ε = {digits_up(alone, 6)} and the client's total would be "
                 f"{digits_up(total, 6)}, above its budget of {_plain(self._budget)} (spent so far: "
-                f"{digits_up(spent, 6)} in {self._rounds} "
-                "rounds); nothing was encoded"
+                f"{digits_up(spent, 6)} in {self._rounds} rounds); nothing was encoded"
             )
         return after
 
@@ -456,19 +406,10 @@ class Ledger:
             if found != _checksum({"format": _FORMAT, **content}):
                 raise ValueError("its checksum does not match its content")
             return cls._restored(**content)
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RecursionError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise LedgerError(
-                f"this is not a ledger as jopeq saved it ({error}): restore it from a backup; "
-                "starting an empty one would forget what the client has spent",
-                code="damaged",
-            ) from error
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
+                ValueError) as error:  # fmt: skip
+            told = f"this is not a ledger as jopeq saved it ({error}): restore it from a backup"
+            raise LedgerError(f"{told}; an empty one would forget ε", code="damaged") from error
 
     @classmethod
     def _restored(
@@ -487,9 +428,9 @@ class Ledger:
         if unit not in ("client", "record"):
             raise ValueError(f"it counts what a {unit!r} spends")
         first, last = days
-        texts = ("" if scheme is None else scheme, *assumptions, first, last)
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("scheme, assumptions and days must be texts")
+        "".join(
+            ("" if scheme is None else scheme, *assumptions, first, last)
+        )  # TypeError for anything but texts
         ledger = cls(budget, delta)
         counts = []
         for epsilon, own_delta, times in spent:
@@ -499,23 +440,23 @@ class Ledger:
         ledger._scheme, ledger._rounds = scheme, check_count("rounds", rounds)
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions, ledger._unit, ledger._days = tuple(assumptions), unit, (first, last)
-        ledger._runs = {run.key: run for run in (Run.restored(**one) for one in runs)}
-        if runs and rounds != sum(run.spent.rounds for run in ledger.runs):
+        for run in [Run.restored(**one) for one in runs]:
+            ledger._runs[run.key] = run
+        if runs and rounds != sum([run.spent.rounds for run in ledger.runs]):
             raise ValueError("its rounds are not those of its runs")
         return ledger
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ledger so that ``path`` holds the old one or the new one, never half of it.
 
-        A link at ``path`` stays: the file that the link leads to is replaced. A file that has
-        changed since this ledger was loaded or saved is not: another copy has spent there.
+        The file that a link leads to is replaced, and the link stays. A file that has changed since
+        this ledger was loaded or saved is refused: another copy has spent there.
         """
         target, text = Path(path).resolve(), self.to_json()
         if target.exists() and _read(target) != self._kept:
+            told = f"{target} holds another state than this ledger was loaded from"
             raise LedgerError(
-                f"{target} holds another state than this ledger was loaded from: load it again, so "
-                "that nothing spent is forgotten",
-                code="changed",
+                f"{told}: load it again, so that nothing is forgotten", code="changed"
             )
         with atomic(target, mode=0o600) as file:  # for the client's own eyes
             file.write((text + "\n").encode())
@@ -523,10 +464,9 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], budget: float, delta: float = 0.0) -> Ledger:
-        """A new ledger and its file; ``FileExistsError`` where there is a file already.
+        """A new ledger and its file, once for each client; as ``jopeq ledger init``.
 
-        Create a ledger once for each client: a new file for a lost one forgets the spent ε.
-        ``jopeq ledger init`` does the same.
+        ``FileExistsError`` where there is one: a new file for a lost one forgets the spent ε.
         """
         ledger = cls(budget, delta)
         try:
@@ -534,10 +474,8 @@ class Ledger:
                 file.write((ledger.to_json() + "\n").encode())
             ledger._kept = ledger.to_json()
         except FileExistsError as error:
-            raise FileExistsError(
-                f"{os.fspath(path)} exists: Ledger.load continues a ledger; for a new client "
-                "choose another path"
-            ) from error
+            told = f"{os.fspath(path)} exists: Ledger.load continues a ledger"
+            raise FileExistsError(f"{told}; for a new client choose another path") from error
         return ledger
 
     @classmethod
@@ -552,10 +490,8 @@ class Ledger:
             ledger._kept = text
             return ledger
         except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"there is no ledger {os.fspath(path)}: restore a lost one from a backup; for a "
-                "client that has spent nothing, make it by `jopeq ledger init` or Ledger.create"
-            ) from error
+            told = f"there is no ledger {os.fspath(path)}: restore a lost one from a backup"
+            raise FileNotFoundError(f"{told}; make a first one by `jopeq ledger init`") from error
 
 
 @lru_cache(maxsize=64)
@@ -567,11 +503,8 @@ def _epsilon(runs: tuple[RecordRounds, ...], delta: float, budget: float) -> flo
 def check_clip_is_public(scheme: Scheme | Sphere) -> None:
     """Raise ``LedgerError`` where payloads carry the update's norm, which no ε covers."""
     if scheme.is_private and scheme.clip is None:
-        raise LedgerError(
-            f"scheme {scheme.name!r} without a clip sends the update's norm in the clear, which no "
-            "budget covers: give clip",
-            code="norm",
-        )
+        told = f"scheme {scheme.name!r} without a clip sends the update's norm in the clear"
+        raise LedgerError(f"{told}: give clip", code="norm")
 
 
 def _today() -> str:

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from jopeq.circle import Client, Server, Terms
+from jopeq.circle.client import Client
+from jopeq.circle.messages import Terms
+from jopeq.circle.server import Server
 from jopeq.errors import ProtocolError
 from tests.circle.circles import Circle
 
@@ -23,8 +25,7 @@ class Round:
         self.numbers = [100 + place for place in range(clients)]
         identities = {number: Ed25519PrivateKey.generate() for number in self.numbers}
         trusted = {key.public_key().public_bytes_raw() for key in identities.values()}
-        trust = {"unsigned": True} if clients > 100 and not is_signed else {}
-        self.keys = dict.fromkeys(self.numbers, trust)
+        self.keys = {number: {} for number in self.numbers}
         if is_signed:
             self.keys = {n: {"identity": identities[n], "trusted": trusted} for n in self.numbers}
         self.terms = Terms(
@@ -36,7 +37,7 @@ class Round:
             colluding=colluding,
             is_signed=is_signed,
         )
-        self.server = Server(self.terms, trusted=trusted if is_signed else (), **trust)
+        self.server = Server(self.terms, trusted=trusted if is_signed else ())
         self.clients = {n: Client(self.terms, n, **self.keys[n]) for n in self.numbers}
         random = np.random.default_rng(clients)
         self.vectors = {n: random.integers(0, 1 << bits, length) for n in self.numbers}

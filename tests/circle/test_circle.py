@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jopeq.circle import CircleServer, CircleTerms, circle_client, read_audit
-from jopeq.circle.masks import unpack
+from jopeq.circle.crypto import unpack
 from jopeq.errors import BudgetSpentError, ProtocolError, TooFewClientsError
 from jopeq.sums.shares import centre, is_uniform
 from tests.circle.circles import (
@@ -126,7 +126,7 @@ def test_one_vector_of_random_integers_makes_a_total_uniform(circle):
 
     def is_plausible(total, attempt):
         assert total.dtype == np.uint16
-        replies.append(is_uniform(centre(total, 10, 200, 200), 10))
+        replies.append(is_uniform(centre(total, 10, 200), 10))
         return not replies[-1]
 
     def answer(number, message):
@@ -205,7 +205,7 @@ def test_an_attempt_gets_one_answer(circle):
         answers = list(pool.map(lambda _: one.answer(1, messages[1]), range(4)))
     assert sum(answer is not None for answer in answers) == 1
     assert one.ledgers[1].count() == 1
-    ask = message_of(b"JoPC\1\1", [one.terms.to_bytes(), bytes(32)])
+    ask = message_of(b"JoPC\1\1", [one.terms.encoded, bytes(32)])
     assert one.answer(1, ask) is not None  # a new key, and still no second answer
     assert one.answer(1, messages[1]) is None
     assert one.ledgers[1].count() == 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jopeq.circle import CircleServer, Plan, digest
 from jopeq.circle.circle import Entry, Kind, reply_statement
-from jopeq.circle.masks import unpack
+from jopeq.circle.crypto import unpack
 from jopeq.errors import ProtocolError, TooFewClientsError
 from tests.circle.circles import (
     CONTENT,
@@ -56,8 +56,8 @@ def test_attempts_that_no_client_takes(circle):
         return {"entries": b"".join(chosen)}
 
     lies = {
-        "another spec": {"terms": replace(one.terms, spec="x").to_bytes()},
-        "a lower threshold": {"terms": replace(one.terms, clients=5).to_bytes()},
+        "another spec": {"terms": replace(one.terms, spec="x").encoded},
+        "a lower threshold": {"terms": replace(one.terms, clients=5).encoded},
         "attempt 9": {"numbers": struct.pack("<QI", 1, 9)},
         "attempt 0": {"numbers": struct.pack("<QI", 1, 0)},
         "another content": {"content": digest(b"another model")},

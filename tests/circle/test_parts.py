@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
+from jopeq.circle.crypto import add_mask, pack, to_ring, unpack
 from jopeq.circle.graph import COMPLETE_UP_TO, EXPOSURE, FAILURE, Graph, graph_for
-from jopeq.circle.masks import add_mask, pack, to_ring, unpack
 from jopeq.circle.shamir import PRIME, SHARE_BYTES, combine, split
 from jopeq.errors import PayloadError, ProtocolError
 

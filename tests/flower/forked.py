@@ -89,13 +89,9 @@ def take_over(link):
 def main():
     points = {point.name: point for point in distribution("flwr").entry_points}
     commands = {name: points[name].load() for name in NAMES}
-    import jopeq.flower
 
     with suppress(ImportError):
         import dp_accounting.pld.privacy_loss_distribution  # noqa: F401  and SciPy with it
-
-        import jopeq.flower.record_app
-        import jopeq.flower.record_strategy  # noqa: F401  and PyTorch with it
 
     gc.freeze()  # or every process would copy all pages when it first collects
     link = serve()

@@ -12,7 +12,7 @@ from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_m
 from flwr.common.constant import ErrorCode, SType
 
 import jopeq
-from jopeq.flower import PayloadMod
+from jopeq.flower import PayloadMod, find_frozen
 from jopeq.flower.arrays import STYPE, from_content
 from jopeq.flower.payload_mod import SECAGG, offer
 from jopeq.flower.refusals import SENTENCES, read_failure
@@ -153,11 +153,10 @@ class Adapted:
         ]
 
 
-@pytest.mark.parametrize("model", [Adapted, Adapted()])
-def test_auto_sends_what_the_model_trains(flower, caplog, model):
+def test_what_the_model_trains_is_sent(flower, caplog):
     names = ("scale", "base.weight", "bn.running_mean", "plain.running_mean", "head.weight")
     message = flower.train_message({name: np.ones(2) for name in (*names, "head.bias")})
-    app = app_of(echo, PayloadMod(SCHEME, frozen="auto", model=model))
+    app = app_of(echo, PayloadMod(SCHEME, frozen=find_frozen(Adapted())))
     payload = from_content(app(message, flower.context()).content)
     assert open_payload(payload)[0].names == ("plain.running_mean", "head.weight")
     assert "'base.bias' matches no array" in caplog.text  # of this message
@@ -173,7 +172,6 @@ def test_auto_sends_what_the_model_trains(flower, caplog, model):
         ({"scheme": SCHEME, "delta": 1e-5}, "budget"),
         ({"scheme": SCHEME, "ledger": "ledger.json"}, "budget"),
         *(({"scheme": SCHEME, name: "loss"}, name) for name in ("frozen", "metrics")),
-        ({"scheme": SCHEME, "frozen": "auto"}, "model"),
         ({"scheme": SCHEME, "budget": -1.0}, "budget"),
         ({"scheme": jopeq.Response(epsilon=4.0, rate=2.0), "budget": 1.0}, "clip"),
     ],
@@ -236,16 +234,8 @@ def test_metrics_of_a_private_reply_stay_unless_they_are_named(flower, caplog):
     assert list(reply.content) == ["arrays"]
     assert "'num-examples', 'loss' of the app's reply stay on this client" in caplog.text
     assert "jopeq-metrics" in caplog.text
-
-
-def test_named_metrics_are_sent_alone(flower):
-    key = {"jopeq-metrics": "num-examples"}
-    for chosen, context in (
-        (PayloadMod(SCHEME, metrics=["num-examples"]), flower.context()),
-        (PayloadMod(SCHEME), flower.context(node_config=key)),
-    ):
-        reply = answer(flower, chosen, context=context)
-        assert dict(reply.content["metrics"]) == {"num-examples": 10}
+    reply = answer(flower, PayloadMod(SCHEME, metrics=["num-examples"]))
+    assert dict(reply.content["metrics"]) == {"num-examples": 10}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from jopeq.flower import PayloadMod, PayloadStrategy, RoundFailedError, SumStrat
 from jopeq.flower import payload_strategy as strategies
 from jopeq.flower.arrays import from_content, to_record
 from jopeq.flower.refusals import read_failure
-from jopeq.flower.screening import averages
+from jopeq.flower.wrapper import averages
 from jopeq.wire.payload import Header, open_payload, seal
 
 EXACT = jopeq.scheme("none")

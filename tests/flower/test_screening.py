@@ -7,7 +7,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flwr_strategies
 from flwr.serverapp.strategy import FedAvg
 
-from jopeq.flower.screening import bad_metrics, too_far, weigh, weight_key, weights_of
+from jopeq.flower.wrapper import bad_metrics, too_far, weigh, weight_key, weights_of
 from tests.flower.test_payload_strategy import OPEN, SCHEME, coded, minimum, node_3, start
 
 

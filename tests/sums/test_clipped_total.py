@@ -112,7 +112,7 @@ def test_every_path_adds_up_a_norm_in_the_same_order(dimension):
         totals.append(ClippedTotal(dimension, 0.1).add(rows).values)
     kernels.use(None)
     there = torch.zeros(dimension, dtype=torch.int64)
-    add_up(torch.from_numpy(rows), 0.1, there)
+    add_up(torch.from_numpy(rows), 0.1, there, torch)
     for total in (*totals, there.numpy()):
         assert (total == 3 * exact).all()
 
@@ -125,7 +125,7 @@ def test_tensors_have_the_integers_of_their_float64(mode, dtype):
     assert (ClippedTotal(3000, 0.5).add(rows).values == exact.sum(0)).all()
     assert (to_integers(rows, 0.5) == exact).all()
     there = torch.zeros(3000, dtype=torch.int64)  # by torch's own operations, as on a GPU
-    add_up(rows.detach(), 0.5, there)
+    add_up(rows.detach(), 0.5, there, torch)
     assert (there.numpy() == exact.sum(0)).all()
 
 

@@ -25,7 +25,7 @@ from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import LEAST_EPSILON, Sphere
 from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_proposal import SIGNAL
+from jopeq.sums.record_plan import SIGNAL
 from jopeq.sums.record_sum import RecordSum
 from jopeq.wire.coders import Packing
 from jopeq.wire.payload import varint

@@ -8,7 +8,7 @@ from typing import Any
 
 from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
 from jopeq.privacy.guarantee import STRENGTHS
-from jopeq.sums.record_proposal import SIGNAL
+from jopeq.sums.record_plan import SIGNAL
 from jopeq.versions import __version__
 from jopeq_lab.explorer.grid import PER_ENTRY, REASONS, RECORD_STOPS, SCHEMES, Setting
 from jopeq_lab.explorer.lines import LINES, MOST_ENTRIES

@@ -120,8 +120,8 @@ class _Attack:
         shares = np.zeros(plan.dimension, dtype=np.int64)
         for hospital in range(plan.honest):
             rows = empty if hospital else total
-            shares += scheme.encode(rows, seed=self._seed, clients=plan.clients, plan=plan)
-        return centre(shares & ((1 << plan.bits) - 1), plan.bits, plan.dimension, plan.dimension)
+            shares += scheme.encode(rows, seed=self._seed, clients=plan.clients)
+        return centre(shares & ((1 << plan.bits) - 1), plan.bits, plan.dimension)
 
 
 def _lower_strength(seen: Array, confidence: float) -> float:

@@ -45,6 +45,7 @@ was charged; here they send what each member knows.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -53,8 +54,8 @@ from typing import Literal
 
 from jopeq.checks import check_count, check_recovery
 from jopeq.circle import crypto
-from jopeq.circle.masks import LEAST_BITS, MOST_BITS
-from jopeq.circle.messages import KEY_BYTES, SIGNATURE_BYTES
+from jopeq.circle.crypto import LEAST_BITS, MOST_BITS
+from jopeq.circle.messages import KEY_BYTES, SIGNATURE_BYTES, Terms
 from jopeq.errors import ProtocolError
 from jopeq.random.streams import SEED_BYTES
 
@@ -112,7 +113,7 @@ def read_message(data: bytes, kind: Kind, count: int) -> list[bytes]:
 def digest(*parts: bytes) -> bytes:
     """The content of a round in 32 bytes: pass all that a client acts on, in one order."""
     hashed = hashlib.sha256(b"jopeq circle content\0")
-    for part in parts:
+    for part in parts:  # as ``frame``, without another copy of the model
         hashed.update(len(part).to_bytes(8, "little"))
         hashed.update(part)
     return hashed.digest()
@@ -140,8 +141,8 @@ class Plan:
     text: str = ""
 
     def __post_init__(self) -> None:
-        for name, least, most in (("bits", LEAST_BITS, MOST_BITS), ("length", 1, 1 << 48)):
-            object.__setattr__(self, name, check_count(name, getattr(self, name), least, most))
+        object.__setattr__(self, "bits", check_count("bits", self.bits, LEAST_BITS, MOST_BITS))
+        object.__setattr__(self, "length", check_count("length", self.length, 1, 1 << 48))
 
     def to_bytes(self) -> bytes:
         numbers = self.bits.to_bytes(1, "little") + self.length.to_bytes(8, "little")
@@ -154,10 +155,9 @@ class CircleTerms:
 
     Parameters
     ----------
-    circle : str
-        Name of the circle.
-    spec : str
-        The mechanism, in words that are compared: all that its noise depends on but the cohort.
+    circle, spec : str
+        The circle's name, and all that the mechanism's noise depends on but the cohort, in words
+        that are compared.
     plan : Callable[[int], Plan]
         The vectors of a cohort of that size, the same at both ends. With "recover" only
         ``plan(threshold)`` is used: its noise is for the threshold, its bits for all clients.
@@ -190,9 +190,8 @@ class CircleTerms:
         for name in ("circle", "spec"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r:.80}")
-        for name, most in (("clients", 1 << 20), ("colluding", 1 << 20), ("attempts", 1 << 20)):
-            least = 0 if name == "colluding" else 1
-            object.__setattr__(self, name, check_count(name, getattr(self, name), least, most))
+        for name, least in (("clients", 1), ("colluding", 0), ("attempts", 1)):
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least, 1 << 20))
         threshold = check_count("threshold", self.threshold, self.colluding + 2, self.clients)
         object.__setattr__(self, "threshold", threshold)
         if self.dropouts not in ("repeat", "recover"):
@@ -208,11 +207,11 @@ class CircleTerms:
             return 1
         return (self.threshold if self.dropouts == "recover" else clients) - self.colluding
 
-    def to_bytes(self) -> bytes:
+    @cached_property
+    def encoded(self) -> bytes:
         numbers = (self.clients, self.threshold, self.colluding, self.attempts, self.unsigned)
-        texts = (self.circle, self.spec, self.dropouts)
-        packed = b"".join(int(number).to_bytes(4, "little") for number in numbers)
-        return frame(*(text.encode() for text in texts), packed)
+        packed = struct.pack("<5I", *numbers)
+        return frame(self.circle.encode(), self.spec.encode(), self.dropouts.encode(), packed)
 
     def bind(self, trusted: Collection[bytes]) -> bytes:
         """Hash of the terms and the trusted identities: whoever has another joins no cohort."""
@@ -221,7 +220,7 @@ class CircleTerms:
         if any(not isinstance(one, bytes) or len(one) != KEY_BYTES for one in trusted):
             raise ValueError(f"trusted must hold public keys of {KEY_BYTES} bytes")
         listed = b"".join(sorted(set(trusted)))
-        return hashlib.sha256(b"jopeq circle\0" + frame(self.to_bytes(), listed)).digest()
+        return hashlib.sha256(b"jopeq circle\0" + frame(self.encoded, listed)).digest()
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,6 @@ class Entry:
     signature: bytes = b""
 
     def statement(self, bound: bytes) -> bytes:
-        """The bytes that the identity signs."""
         serial = self.serial.to_bytes(8, "little")
         return b"jopeq circle entry\0" + bound + self.identity + self.key + serial
 
@@ -285,7 +283,8 @@ class Attempt:
         """The vectors of this cohort; before it is named, of the smallest."""
         return self.terms.plan(self.clients or self.terms.threshold)
 
-    def to_bytes(self) -> bytes:
+    @cached_property
+    def encoded(self) -> bytes:
         """The message ATTEMPT; an OFFER as long as no cohort is named."""
         if not self.entries:
             return pack_message(Kind.OFFER, *self._parts())
@@ -294,7 +293,7 @@ class Attempt:
 
     def _parts(self) -> tuple[bytes, ...]:
         numbers = self.round.to_bytes(8, "little") + self.attempt.to_bytes(4, "little")
-        return self.terms.to_bytes(), numbers, self.seed, self.content
+        return self.terms.encoded, numbers, self.seed, self.content
 
     @cached_property
     def offered(self) -> bytes:
@@ -303,52 +302,46 @@ class Attempt:
 
     def transcript(self, bound: bytes) -> bytes:
         """H: hash of everything. Members that were told different things share no mask."""
-        told = b"jopeq circle attempt\0" + bound + self.to_bytes()
+        told = b"jopeq circle attempt\0" + bound + self.encoded
         return hashlib.sha256(told).digest()
 
     @classmethod
     def from_bytes(cls, data: bytes, terms: CircleTerms) -> Attempt:
         """The attempt that a server offers; ``ProtocolError`` if its terms are not these."""
-        kind = Kind.OFFER if kind_of(data) == Kind.OFFER else Kind.ATTEMPT
-        parts = read_message(data, kind, 4 if kind == Kind.OFFER else 6)
-        check_terms(parts[0], terms)
-        numbers, seed, content, *rest = parts[1:]
-        for name, part, size in (
-            ("numbers", numbers, 12), ("seed", seed, SEED_BYTES), ("content", content, DIGEST_BYTES)
-        ):  # fmt: skip
-            if len(part) != size:
-                raise ProtocolError(f"{name} of an attempt has {size} bytes, got {len(part)}")
+        is_offer = kind_of(data) == Kind.OFFER
+        parts = read_message(data, *((Kind.OFFER, 4) if is_offer else (Kind.ATTEMPT, 6)))
+        offered, numbers, seed, content, *rest = parts
+        check_terms(offered, terms)
+        sizes = (12, SEED_BYTES, DIGEST_BYTES)
+        if (found := (len(numbers), len(seed), len(content))) != sizes:
+            raise ProtocolError(
+                f"numbers, seed and content of an attempt have {sizes} bytes, got {found}"
+            )
         plan, listed = rest or (b"", b"")
         count, over = divmod(len(listed), ENTRY_BYTES)
         if rest and (over or not terms.threshold <= count <= terms.clients):
-            raise ProtocolError(
-                f"a cohort has {terms.threshold} to {terms.clients} members, the server names "
-                f"{len(listed) / ENTRY_BYTES:g}; nothing was sent"
-            )
+            told = f"a cohort has {terms.threshold} to {terms.clients} members"
+            raise ProtocolError(f"{told}, the server names {len(listed) / ENTRY_BYTES:g}")
         starts = range(0, len(listed), ENTRY_BYTES)
-        found = cls(
+        attempt = cls(
             terms=terms,
             round=int.from_bytes(numbers[:8], "little"),
             attempt=int.from_bytes(numbers[8:], "little"),
             seed=seed,
             content=content,
-            entries=tuple(Entry.from_bytes(listed[at : at + ENTRY_BYTES]) for at in starts),
+            entries=tuple([Entry.from_bytes(listed[at : at + ENTRY_BYTES]) for at in starts]),
         )
-        if rest and found.plan.to_bytes() != plan:
-            raise ProtocolError(
-                f"the server's plan for {count} members is another than this client's: "
-                f"{plan!r:.200}; nothing was sent"
-            )
-        return found
+        if rest and attempt.plan.to_bytes() != plan:
+            raise ProtocolError(f"the server's plan for {count} members is another: {plan!r:.200}")
+        vars(attempt)["encoded"] = data  # every part was compared, or has its exact length
+        return attempt
 
 
 def check_terms(offered: bytes, terms: CircleTerms) -> None:
     """Refuse terms that are not these very terms."""
-    if offered != terms.to_bytes():
-        raise ProtocolError(
-            f"the server's terms are {offered!r:.300}, this client's are {terms.to_bytes()!r:.300};"
-            " nothing was sent"
-        )
+    if offered != terms.encoded:
+        told = f"the server's terms are {offered!r:.300}, this client's {terms.encoded!r:.300}"
+        raise ProtocolError(f"{told}; nothing was sent")
 
 
 def reply_statement(kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"") -> bytes:
@@ -357,6 +350,17 @@ def reply_statement(kind: Kind, asked: bytes, entry: bytes, vector: bytes = b"")
     return b"jopeq circle reply\0" + bytes((kind,)) + asked + entry + hashed
 
 
-def pair_key(private: bytes, other: bytes, transcript: bytes, one: int, two: int) -> bytes:
-    """The key of the mask that the members of two positions share."""
-    return crypto.mask_key(private, other, transcript, one, two, label=b"jopeq circle mask\0")
+def recovery_terms(attempt: Attempt, bound: bytes, **name: bytes) -> Terms:
+    """The terms of "recover" within an attempt; ``round`` is fresh unless it is given."""
+    circle, plan = attempt.terms, attempt.plan
+    return Terms(
+        spec=f"{circle.spec} in circle {bound.hex()}, attempt {attempt.offered.hex()}",
+        bits=plan.bits,
+        length=plan.length,
+        clients=circle.clients,
+        threshold=circle.threshold,
+        colluding=circle.colluding,
+        is_signed=not circle.unsigned,
+        seed=attempt.seed,
+        **name,
+    )

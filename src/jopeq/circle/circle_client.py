@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from jopeq.circle import crypto
+from jopeq.circle import crypto, messages
 from jopeq.circle.circle import (
     DIGEST_BYTES,
     Attempt,
@@ -20,15 +22,14 @@ from jopeq.circle.circle import (
     Entry,
     Kind,
     check_terms,
-    fingerprint,
     kind_of,
     pack_message,
-    pair_key,
     read_message,
+    recovery_terms,
     reply_statement,
 )
-from jopeq.circle.circle_recover import RecoverMember
-from jopeq.circle.masks import add_mask, pack, to_ring
+from jopeq.circle.client import Client
+from jopeq.circle.crypto import add_mask, pack, to_ring
 from jopeq.errors import ProtocolError
 from jopeq.files import alone, atomic, boot_id, check_own_file, own_folder
 from jopeq.random.streams import fresh_seed
@@ -58,10 +59,9 @@ class CircleClient:
         The client's own: it refuses any other.
     home : path
         A folder that lasts, of this client alone: the audit file and the serials.
-    identity : Ed25519PrivateKey
-        The key that signs.
-    trusted : Collection[bytes] (default: ())
-        Public keys (32 bytes) of all members, this one included; none for unsigned terms.
+    identity, trusted
+        The key that signs, and the public keys (32 bytes) of all members, this one included; none
+        for unsigned terms.
     charge : Callable[[Attempt], Optional[Mapping]]
         Counts one share in the ledger and syncs it, or raises; called under the client's lock. What
         it returns goes into the audit file, such as the ε spent.
@@ -93,26 +93,9 @@ class CircleClient:
         runtime = home if keys is None else own_folder(Path(keys))
         name = hashlib.sha256(self._bound + self._me).hexdigest()[:16]
         self.audit = home / "audit.jsonl"
-        self._lock, self._seen = home / ".circle.lock", home / "serials.json"
-        self._state = runtime / f".{name}.key"
-        self._recover = None
-        if terms.dropouts == "recover":
-            self._recover = RecoverMember(
-                terms,
-                self._bound,
-                runtime / f".{name}.round",
-                self._lock,
-                identity=identity,
-                trusted=self._trusted,
-                join=self._serial,
-                check=self._check_serials,
-                charge=self._pay,
-            )
-
-    @property
-    def fingerprint(self) -> str:
-        """The trusted list in 32 digits: members compare it by telephone."""
-        return fingerprint(self._trusted)
+        self._lock, self._serials = home / ".circle.lock", home / "serials.json"
+        self._key, self._round = runtime / f".{name}.key", runtime / f".{name}.round"
+        self._private, self._seen, self._chain = b"", dict[str, int](), ""  # read by ``_opened``
 
     def answer(
         self, message: bytes, *, content: bytes | None = None, train: Train, encode: Encode
@@ -135,27 +118,23 @@ class CircleClient:
         ``content`` is the ``digest`` of what came with the message; only messages that train need
         it (``CircleServer.is_training``). All refusals are made here.
         """
-        kind = kind_of(message)
-        if kind == Kind.ASK:
+        if kind_of(message) == Kind.ASK:
             offered, nonce = read_message(message, Kind.ASK, 2)
             check_terms(offered, self.terms)
-            with alone(self._lock):
-                entry = self._entry().to_bytes()
+            with self._opened():
+                entry = self._next_entry()
             return self._sign(Kind.KEYS, nonce, entry)
-        if self._recover is not None:
-            found = self._recover.accept(
-                message, lambda attempt: self._check_numbers(attempt, content)
-            )
-            return found if isinstance(found, bytes) else Due(*found)
+        if self.terms.dropouts == "recover":
+            return self._recover(message, content)
         attempt = Attempt.from_bytes(message, self.terms)
         transcript = attempt.transcript(self._bound)
-        with alone(self._lock):
-            private, serial = self._load()
-            at = self._check(attempt, private)
-            self._check_numbers(attempt, content)
-            self._save(b"", serial)
-            self._pay(attempt, transcript, {one.identity: one.serial for one in attempt.entries})
-            following = self._entry().to_bytes()
+        with self._opened():
+            private, at = self._private, self._find(attempt)
+            serials = {entry.identity.hex(): entry.serial for entry in attempt.entries}
+            self._check(attempt, content, serials)
+            self._keep(b"")
+            self._pay(attempt, transcript, serials)
+            following = self._next_entry()
 
         def finish(share: Any) -> bytes:
             total = to_ring(share, attempt.plan.bits)
@@ -165,7 +144,7 @@ class CircleClient:
                 )
             for other, entry in enumerate(attempt.entries):
                 if other != at:
-                    key = pair_key(private, entry.key, transcript, at, other)
+                    key = crypto.mask_key(private, entry.key, transcript, at, other, crypto.CIRCLE)
                     add_mask(total, key, 1 if at < other else -1)
             return self._sign(Kind.REPLY, transcript, following, pack(total, attempt.plan.bits))
 
@@ -179,18 +158,8 @@ class CircleClient:
 
     # Refusals
 
-    def _check_numbers(self, attempt: Attempt, content: bytes | None) -> None:
-        if not 1 <= attempt.attempt <= self.terms.attempts:
-            raise ProtocolError(
-                f"attempts are 1 to {self.terms.attempts}, the server's is {attempt.attempt}"
-            )
-        if content is None or len(content) != DIGEST_BYTES or attempt.content != content:
-            raise ProtocolError(
-                "the message names another content than came with it; nothing was sent"
-            )
-
-    def _check(self, attempt: Attempt, private: bytes) -> int:
-        """The client's position in the cohort; ``ProtocolError`` unless all is as agreed."""
+    def _find(self, attempt: Attempt) -> int:
+        """The client's position in the cohort; ``ProtocolError`` unless all entries are good."""
         entries = attempt.entries
         identities = [entry.identity for entry in entries]
         if identities != sorted(set(identities)):
@@ -200,35 +169,58 @@ class CircleClient:
         if self._me not in identities:
             raise ProtocolError("the cohort does not name this client")
         at = identities.index(self._me)
-        if not private or entries[at].key != crypto.public(private):
+        if not self._private or entries[at].key != crypto.public(self._private):
             raise ProtocolError(
-                "the cohort has another key for this client than its unused one: the attempt was "
-                "repeated, or this client has restarted; ask for its key"
+                "the cohort has another key than this client's unused one: an attempt was repeated "
+                "or this client has restarted; ask for its key"
             )
         for entry in entries:
             entry.check(self._bound, self._trusted)
-        self._check_serials({entry.identity: entry.serial for entry in entries})
         return at
 
-    def _check_serials(self, serials: Mapping[bytes, int]) -> None:
-        """Refuse members whose ledger counts less than it did, in whatever circle that was."""
-        seen = self._serials()
+    def _check(self, attempt: Attempt, content: bytes | None, serials: Mapping[str, int]) -> None:
+        """Refuse other contents, and members whose ledger counts less than in any circle before."""
         for identity, serial in serials.items():
-            if serial < seen.get(identity.hex(), 0):
-                raise ProtocolError(
-                    f"the serial {serial} of identity {identity.hex()} is below one that was seen: "
-                    "its ledger was restored from a copy, or is new and needs a new identity"
-                )
+            if serial < self._seen.get(identity, 0):
+                told = f"the serial {serial} of identity {identity} is below one that was seen"
+                raise ProtocolError(f"{told}: its ledger was restored, or needs a new identity")
+        if not 1 <= attempt.attempt <= self.terms.attempts:
+            raise ProtocolError(
+                f"attempts are 1 to {self.terms.attempts}, the server's is {attempt.attempt}"
+            )
+        if content is None or len(content) != DIGEST_BYTES or attempt.content != content:
+            raise ProtocolError(
+                "the message names another content than came with it; nothing was sent"
+            )
 
-    # Files; all under the lock
+    # Files, under the lock
 
-    def _pay(self, attempt: Attempt, transcript: bytes, members: Mapping[bytes, int]) -> None:
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        """Lock and read the files; refuse a ledger that counts less than this client has sent."""
+        with alone(self._lock):
+            state: dict[str, Any] = {"key": "", "serial": 0, "boot": ""}
+            if self._key.exists():
+                check_own_file(self._key, is_secret=True)
+                state = json.loads(self._key.read_bytes())
+            self._private = bytes.fromhex(state["key"]) if state["boot"] == boot_id() else b""
+            self._seen = {}
+            if self._serials.exists():
+                check_own_file(self._serials)
+                self._seen = json.loads(self._serials.read_bytes())
+            shares, self._chain = _read_chain(self.audit)
+            sent = [state["serial"], self._seen.get(self._me.hex(), 0)]
+            sent += [share["serial"] for share in shares[-1:]]
+            if (found := self._count()) < max(sent):
+                told = f"the ledger counts {found} shares and this client has sent {max(sent)}"
+                raise ProtocolError(f"{told}: it was restored; count the missing ones first")
+            yield
+
+    def _pay(self, attempt: Attempt, transcript: bytes, serials: Mapping[str, int]) -> None:
         """Charge the ledger, then write the share down and remember the serials of its cohort."""
-        self._serial()
         told = self._charge(attempt) or {}
-        serials = {identity.hex(): serial for identity, serial in members.items()}
         line = {
-            "previous": _last_hash(self.audit),
+            "previous": self._chain,
             "circle": self.terms.circle,
             "round": attempt.round,
             "attempt": attempt.attempt,
@@ -243,68 +235,128 @@ class CircleClient:
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        if self.terms.unsigned:
-            serials.clear()  # of identities that anybody may invent
-        serials[self._me.hex()] = self._count()
-        seen = self._serials()
-        known = {one: max(serial, seen.get(one, 0)) for one, serial in serials.items()}
-        self._write(self._seen, json.dumps({**seen, **known}).encode())
+        known = {} if self.terms.unsigned else serials  # else of identities that anybody invents
+        for one, serial in {**known, self._me.hex(): self._count()}.items():
+            self._seen[one] = max(serial, self._seen.get(one, 0))
+        _write(self._serials, json.dumps(self._seen).encode())
 
-    def _entry(self) -> Entry:
+    def _next_entry(self) -> bytes:
         """The client's unused key, a new one if there is none, with its signature."""
-        private, _ = self._load()
-        if not private:
-            private = fresh_seed()
-            self._save(private, self._serial())
-        entry = Entry(self._me, crypto.public(private), self._serial())
+        if not self._private:
+            self._keep(fresh_seed())
+        entry = Entry(self._me, crypto.public(self._private), self._count())
         signature = self._identity.sign(entry.statement(self._bound))
-        return Entry(entry.identity, entry.key, entry.serial, signature)
+        return replace(entry, signature=signature).to_bytes()
 
-    def _load(self) -> tuple[bytes, int]:
-        """The unused private key, empty if there is none, and the serial it was made for."""
-        state: dict[str, Any] = {"key": "", "serial": 0, "boot": ""}
-        if self._state.exists():
-            check_own_file(self._state, is_secret=True)
-            state = json.loads(self._state.read_bytes())
-        self._serial(state["serial"])
-        is_same_boot = state["boot"] == boot_id()
-        return (bytes.fromhex(state["key"]) if is_same_boot else b""), state["serial"]
+    def _keep(self, private: bytes) -> None:
+        """Keep this unused key, which serves one answer, or none."""
+        state = {"key": private.hex(), "serial": self._count(), "boot": boot_id()}
+        _write(self._key, json.dumps(state).encode())
+        self._private = private
 
-    def _serial(self, least: int = 0) -> int:
-        """Shares that the ledger counts; refused where this client has sent more in any circle."""
-        sent = (
-            [line["serial"] for line in read_audit(self.audit)[-1:]] if self.audit.exists() else []
-        )
-        known, found = max(least, self._serials().get(self._me.hex(), 0), *sent), self._count()
-        if found < known:
-            raise ProtocolError(
-                f"the ledger counts {found} shares and this client has sent {known}: the ledger "
-                "was restored from a copy; count the missing shares before anything else"
-            )
-        return found
+    # The protocol of ``Server`` and ``Client``: a message PHASE holds the client's number, the
+    # attempt and one of its messages. Hashes of attempt and circle are in its terms, and so in keys
 
-    def _save(self, private: bytes, serial: int) -> None:
-        state = {"key": private.hex(), "serial": serial, "boot": boot_id()}
-        self._write(self._state, json.dumps(state).encode())
+    def _recover(self, message: bytes, content: bytes | None) -> bytes | Due:
+        number, offered, inner = read_message(message, Kind.PHASE, 3)
+        attempt = Attempt.from_bytes(offered, self.terms)
+        if len(number) != 8 or attempt.entries:
+            raise ProtocolError("PHASE names a number of 8 bytes and an attempt without a cohort")
+        kind = messages.kind_of(inner)
+        with self._opened():
+            if kind == messages.Kind.INBOX:
+                self._check(attempt, content, {})
+                return self._receive(attempt, inner)
+            if kind == messages.Kind.TERMS:
+                round_id = messages.Terms.from_bytes(inner).round
+                mine = recovery_terms(attempt, self._bound, round=round_id)
+                me, serial = int.from_bytes(number, "little"), self._count()
+                client = Client(mine, me, serial=serial, **self._options)
+                reply = client.keys(inner)
+            else:
+                client = self._load_round(attempt)
+                steps = {
+                    messages.Kind.ROSTER: client.shares,
+                    messages.Kind.SURVIVORS: client.open if self.terms.unsigned else client.sign,
+                    messages.Kind.SIGNATURES: client.open,
+                }
+                if kind not in steps:
+                    raise ProtocolError(f"a client answers no message of kind {kind}")
+                reply = steps[messages.Kind(kind)](inner)
+                if kind == messages.Kind.ROSTER:
+                    self._check(attempt, attempt.content, client.members)
+            self._save_round(client)
+        return pack_message(Kind.ANSWER, reply)
 
-    def _serials(self) -> dict[str, int]:
-        if not self._seen.exists():
-            return {}
-        check_own_file(self._seen)
-        return dict(json.loads(self._seen.read_bytes()))
+    def _receive(self, attempt: Attempt, inbox: bytes) -> bytes | Due:
+        """Pay for the share that is due; a complaint costs nothing."""
+        client = self._load_round(attempt)
+        try:
+            client.receive(inbox)
+        except ProtocolError as error:
+            if not error.clients:
+                raise
+            return pack_message(Kind.ANSWER, client.complain(error.clients))
+        self._save_round(client)  # whoever repeats the message is refused from here on
+        self._pay(attempt, client.transcript, client.members)
 
-    def _write(self, path: Path, data: bytes) -> None:
-        with atomic(path, mode=0o600) as file:
-            file.write(data)
+        def finish(share: Any) -> bytes:
+            with alone(self._lock):
+                if self._load_round(attempt).to_bytes() != client.to_bytes():
+                    raise ProtocolError("another attempt has begun while this client trained")
+                reply = client.mask(share)
+                self._save_round(client)
+            return pack_message(Kind.ANSWER, reply)
+
+        return Due(attempt, finish)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {} if self.terms.unsigned else {"identity": self._identity, "trusted": self._trusted}
+
+    def _load_round(self, attempt: Attempt) -> Client:
+        if not self._round.exists():
+            raise ProtocolError("this client takes part in no attempt: it has not begun here")
+        check_own_file(self._round, is_secret=True)
+        boot, state = self._round.read_bytes().split(b"\n", 1)
+        if boot.decode() != boot_id():
+            raise ProtocolError("this client was restarted in the middle of the attempt")
+        client = Client.from_bytes(state, **self._options)
+        if client.terms.spec != recovery_terms(attempt, self._bound).spec:
+            raise ProtocolError("the message belongs to another attempt than this client's")
+        return client
+
+    def _save_round(self, client: Client) -> None:
+        if client.phase == "done":
+            self._round.unlink()
+        else:
+            _write(self._round, boot_id().encode() + b"\n" + client.to_bytes())
 
     def __repr__(self) -> str:
         return f"CircleClient(circle={self.terms.circle!r}, identity={self._me.hex()}, <secrets>)"
 
 
+def joins(message: bytes) -> bool:
+    """Whether a message only asks who takes part: its answer costs nothing."""
+    if kind_of(message) != Kind.PHASE:
+        return kind_of(message) == Kind.ASK
+    return messages.kind_of(read_message(message, Kind.PHASE, 3)[2]) == messages.Kind.TERMS
+
+
+def _write(path: Path, data: bytes) -> None:
+    with atomic(path, mode=0o600) as file:
+        file.write(data)
+
+
 def read_audit(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The shares in an audit file; ``ProtocolError`` where its chain is broken."""
-    lines, previous = [], bytes(32).hex()
-    for number, line in enumerate(Path(path).read_bytes().splitlines(keepends=True), 1):
+    return _read_chain(Path(path))[0]
+
+
+def _read_chain(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """The shares, and the hash of the last line, which the next one will name."""
+    shares, previous = [], bytes(32).hex()
+    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
         try:
             found = json.loads(line)
         except ValueError:  # cut off by a power cut: the next line's hash covers it
@@ -312,11 +364,6 @@ def read_audit(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         if found is not None:
             if found["previous"] != previous:
                 raise ProtocolError(f"{path}, line {number}: the line before it was changed")
-            lines.append(found)
-        previous = hashlib.sha256(line.rstrip(b"\n")).hexdigest()
-    return lines
-
-
-def _last_hash(path: Path) -> str:
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    return hashlib.sha256(lines[-1]).hexdigest() if lines else bytes(32).hex()
+            shares.append(found)
+        previous = hashlib.sha256(line).hexdigest()
+    return shares, previous

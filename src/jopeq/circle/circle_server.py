@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from jopeq.checks import check_count
 from jopeq.circle import crypto
 from jopeq.circle.circle import (
     DIGEST_BYTES,
@@ -13,14 +15,13 @@ from jopeq.circle.circle import (
     CircleTerms,
     Entry,
     Kind,
-    fingerprint,
     pack_message,
     read_message,
+    recovery_terms,
     reply_statement,
 )
-from jopeq.circle.circle_recover import RecoverRound
-from jopeq.circle.masks import Ring, unpack
-from jopeq.circle.server import Replies
+from jopeq.circle.crypto import Ring, unpack
+from jopeq.circle.server import Replies, Server
 from jopeq.errors import PayloadError, ProtocolError, TooFewClientsError
 from jopeq.random.streams import fresh_seed
 
@@ -38,13 +39,11 @@ class CircleServer:
 
     Parameters
     ----------
-    terms : CircleTerms
-        The same as the clients'.
-    trusted : Collection[bytes] (default: ())
-        The identities of all members; none for unsigned terms.
+    terms, trusted
+        The same as the clients'; ``trusted`` are the identities of all members.
     is_plausible : Optional[Callable[[Ring, Attempt], bool]] (default: None)
-        Whether a total can be what its decoder expects. One bad vector makes a
-        total uniform: such a total is dropped, and the attempt repeated.
+        Whether a total can be what its decoder expects. One bad vector makes a total uniform: such
+        a total is dropped, and the attempt repeated.
     """
 
     def __init__(
@@ -67,7 +66,8 @@ class CircleServer:
         self._cohort: dict[int, Entry] = {}
         self._asked: dict[int, Kind] = {}  # what the last messages were
         self._sum: Ring | None = None
-        self._recovery: RecoverRound | None = None
+        self._inner: Server | None = None  # of an attempt of "recover", and its steps
+        self._steps: list[Callable[[Replies], Any]] = []
         self._nonces: dict[int, bytes] = {}  # a reply that others have seen is of no use to them
         self._open: set[int] = set()  # clients that this round may still count on
         self._done: set[int] = set()  # of these, clients that can make no further share
@@ -80,14 +80,9 @@ class CircleServer:
     @property
     def is_training(self) -> bool:
         """Whether the last messages make clients train, and need the content beside them."""
-        if self._recovery is not None:
-            return self._recovery.is_training
+        if self._inner is not None:
+            return self._steps[:1] == [self._inner.survivors]  # the clients have their inboxes
         return Kind.ATTEMPT in self._asked.values()
-
-    @property
-    def fingerprint(self) -> str:
-        """The trusted list in 32 digits: compare it with the members'."""
-        return fingerprint(self._trusted)
 
     def start(
         self, clients: Iterable[int], *, round_number: int, content: bytes
@@ -95,14 +90,11 @@ class CircleServer:
         """Begin a round with those of these clients that are not backing off."""
         if not isinstance(content, bytes) or len(content) != DIGEST_BYTES:
             raise ValueError(f"content must be a digest of {DIGEST_BYTES} bytes, got {content!r}")
-        listed = set(clients)
+        listed = {check_count("clients", number, 0, (1 << 64) - 1) for number in clients}
         if len(listed) > self.terms.clients:
             raise ValueError(f"at most {self.terms.clients} clients, got {len(listed)}")
-        for number in listed:
-            if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
-                raise ValueError(f"clients must be whole numbers, 0 to 2⁶⁴ − 1, got {number!r}")
         self._rounds += 1
-        self._asked, self._nonces, self._recovery = {}, {}, None  # of a round that was given up
+        self._asked, self._nonces, self._inner = {}, {}, None  # of a round that was given up
         self._open = {n for n in listed if self._away.get(n, (0, 0))[1] < self._rounds}
         if len(self._open) < self.terms.threshold:
             self._open = listed  # nobody can be spared
@@ -119,8 +111,8 @@ class CircleServer:
         if not self._asked:
             raise ProtocolError("no round is open: start one")
         self._done |= {*done}
-        if self._recovery is not None:
-            return self._step_recovery(self._recovery, replies)
+        if self._inner is not None:
+            return self._step_recovery(self._inner, replies)
         asked, good = self._asked, set()
         is_attempt, self._sum = Kind.ATTEMPT in asked.values(), None
         for number, data in replies:
@@ -143,59 +135,50 @@ class CircleServer:
     def _next(self) -> dict[int, bytes]:
         self._open -= self._done
         if len(self._open) < self.terms.threshold:
-            raise TooFewClientsError(
-                f"{len(self._open)} clients are left and {self.terms.threshold} are needed: no sum "
-                "was opened",
-                clients=sorted(self.missing | self.refused.keys()),
-            )
+            told = f"{len(self._open)} clients are left and {self.terms.threshold} are needed"
+            failed = sorted(self.missing | self.refused.keys())
+            raise TooFewClientsError(f"{told}: no sum was opened", clients=failed)
         if self.terms.dropouts == "recover":
             self.attempt = self._new_attempt()
-            self._recovery = RecoverRound(self.attempt, self._bound, self._trusted, self._open)
-            self._asked = dict.fromkeys(self._open, Kind.PHASE)
-            return self._recovery.messages
+            terms = recovery_terms(self.attempt, self._bound)
+            self._inner = inner = Server(terms, trusted=self._trusted)
+            signed = [] if self.terms.unsigned else [inner.signatures]
+            self._steps = [inner.roster, inner.inboxes, inner.survivors, *signed, inner.total]
+            return self._wrap(self.attempt, dict.fromkeys(self._open, inner.offer))
         ready = self._open & self._entries.keys()
         if len(ready) < self.terms.threshold:
             return self._ask_keys(self._open - ready)
         self._cohort = {number: self._entries.pop(number) for number in ready}
         listed = sorted(self._cohort.values(), key=lambda entry: entry.identity)
         self.attempt = replace(self._new_attempt(), entries=tuple(listed))
-        message = self.attempt.to_bytes()
-        messages = self._ask(ready, Kind.ATTEMPT, lambda nonce: message)
+        self._asked = dict.fromkeys(ready, Kind.ATTEMPT)
+        messages = dict.fromkeys(ready, self.attempt.encoded)
         return messages | self._ask_keys(self._open - ready)
 
-    def _ask(
-        self, clients: Collection[int], kind: Kind, message: Callable[[bytes], bytes]
-    ) -> dict[int, bytes]:
-        self._asked |= dict.fromkeys(clients, kind)
-        self._nonces |= {number: fresh_seed() for number in clients}
-        return {number: message(self._nonces[number]) for number in clients}
-
     def _ask_keys(self, clients: Collection[int]) -> dict[int, bytes]:
-        terms = self.terms.to_bytes()
-        return self._ask(clients, Kind.ASK, lambda nonce: pack_message(Kind.ASK, terms, nonce))
+        self._asked |= dict.fromkeys(clients, Kind.ASK)
+        self._nonces = {number: fresh_seed() for number in clients}
+        return {
+            number: pack_message(Kind.ASK, self.terms.encoded, nonce)
+            for number, nonce in self._nonces.items()
+        }
 
     def _new_attempt(self) -> Attempt:
         self._tries += 1
         if self._tries > self.terms.attempts:
-            raise ProtocolError(
-                f"{self.terms.attempts} attempts at round {self._round} gave no sum",
-                clients=sorted(self.missing | self.refused.keys()),
-            )
+            told = f"{self.terms.attempts} attempts at round {self._round} gave no sum"
+            raise ProtocolError(told, clients=sorted(self.missing | self.refused.keys()))
         return Attempt(
-            terms=self.terms,
-            round=self._round,
-            attempt=self._tries,
-            seed=fresh_seed(),
+            terms=self.terms, round=self._round, attempt=self._tries, seed=fresh_seed(),
             content=self._content,
-        )
+        )  # fmt: skip
 
     def _read(self, number: int, asked: Kind, data: bytes) -> None:
         """Take one reply: the entry of the sender's next key, and a vector that was asked for."""
-        attempt, expected = self.attempt, self._nonces[number]
-        kind = Kind.KEYS if asked == Kind.ASK else Kind.REPLY
-        if attempt is not None and kind == Kind.REPLY:
-            expected = attempt.transcript(self._bound)
+        attempt = None if asked == Kind.ASK else self.attempt
+        kind = Kind.KEYS if attempt is None else Kind.REPLY
         found, listed, signature, vector = read_message(data, kind, 4)
+        expected = self._nonces[number] if attempt is None else attempt.transcript(self._bound)
         if found != expected:
             raise ProtocolError("it answers another message than it was sent")
         entry = Entry.from_bytes(listed)
@@ -206,13 +189,13 @@ class CircleServer:
             raise ProtocolError("its reply is not signed by its identity")
         if entry.serial < self._serials.get(entry.identity, 0):
             raise ProtocolError(f"its serial fell to {entry.serial}: its ledger was restored")
-        others = [held for held in self._entries.values() if held.identity != entry.identity]
-        if entry.key in {held.key for held in others}:
-            raise ProtocolError("its key is another member's")
-        if attempt is not None and kind == Kind.REPLY:
+        for held in self._entries.values():
+            if held.identity != entry.identity and held.key == entry.key:
+                raise ProtocolError("its key is another member's")
+        if attempt is not None:
             before = self._cohort[number]
             is_next = entry.identity == before.identity and entry.serial > before.serial
-            if not is_next or entry.key in {held.key for held in self._cohort.values()}:
+            if not is_next or any(entry.key == held.key for held in attempt.entries):
                 raise ProtocolError("its next entry does not follow the one it used")
             part = unpack(vector, attempt.plan.length, attempt.plan.bits)
             self._sum = part if self._sum is None else self._sum + part
@@ -237,25 +220,38 @@ class CircleServer:
             self._away.pop(number, None)
         return True
 
-    def _step_recovery(self, recovery: RecoverRound, replies: Replies) -> dict[int, bytes]:
+    def _wrap(self, attempt: Attempt, sent: dict[int, bytes]) -> dict[int, bytes]:
+        """The messages of ``Server`` in messages PHASE."""
+        self._asked = dict.fromkeys(sent, Kind.PHASE)
+        return {
+            number: pack_message(Kind.PHASE, number.to_bytes(8, "little"), attempt.encoded, inner)
+            for number, inner in sent.items()
+        }
+
+    def _step_recovery(self, inner: Server, replies: Replies) -> dict[int, bytes]:
         """One exchange of "recover"; a round that cannot go on begins anew without who failed."""
-        listed = list(replies)
-        failed = self._asked.keys() - {number for number, _ in listed}
+        listed, failed, total = [], set(self._asked), None
+        for number, data in replies:
+            failed.discard(number)
+            with suppress(ProtocolError):
+                listed.append((number, read_message(data, Kind.ANSWER, 1)[0]))
+                continue
+            listed.append((number, b""))  # which the server refuses
         try:
-            messages = recovery.step(listed)
-            self._asked = dict.fromkeys(messages, Kind.PHASE)
-            if messages:
-                return messages
+            found = self._steps.pop(0)(listed)
+            if self._steps and found and self.attempt is not None:
+                return self._wrap(self.attempt, found)
+            total = None if self._steps else found
         except ProtocolError as error:
-            failed = failed.union(error.clients)
-        self.refused |= recovery.server.refused
-        self._asked, self._recovery = {}, None
-        if recovery.total is not None:
-            alive = set(recovery.server.alive)
+            failed.update(error.clients)
+        self.refused |= inner.refused
+        self._asked, self._inner = {}, None
+        if total is not None:
+            alive = set(inner.alive)
             self._cohort = dict.fromkeys(alive, _NOBODY)
             for number in self._open - alive:
                 self._miss(number)
-            if self._is_sum(recovery.total):
+            if self._is_sum(total):
                 return {}
         for number in self._open.intersection(failed):
             self._miss(number)
@@ -278,7 +274,7 @@ class CircleServer:
     def state_dict(self) -> dict[str, Any]:
         """The state of a resumed server, in JSON's types. Keys are not kept: they are asked for."""
         return {
-            "terms": self.terms.to_bytes().hex(),
+            "terms": self.terms.encoded.hex(),
             "trusted": sorted(one.hex() for one in self._trusted),
             "rounds": self._rounds,
             "away": {str(number): list(times) for number, times in self._away.items()},
@@ -286,13 +282,10 @@ class CircleServer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the server of ``state_dict`` was; its terms are the same.
-
-        The list of trusted members may be another: hospitals join and leave.
-        """
-        if state["terms"] != self.terms.to_bytes().hex():
+        """Continue with the same terms; the list of trusted members may have changed."""
+        if state["terms"] != self.terms.encoded.hex():
             raise ValueError("the state is of another circle, or of other terms: start a new run")
         self._rounds = int(state["rounds"])
         self._away = {int(number): (at[0], at[1]) for number, at in state["away"].items()}
         self._serials = {bytes.fromhex(one): int(n) for one, n in state["serials"].items()}
-        self._entries, self._asked, self._recovery = {}, {}, None
+        self._entries, self._asked, self._inner = {}, {}, None

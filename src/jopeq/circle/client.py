@@ -10,7 +10,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from jopeq.circle import crypto
-from jopeq.circle.masks import add_mask, pack, to_ring
+from jopeq.circle.crypto import add_mask, pack, to_ring
 from jopeq.circle.messages import SIGNATURE_BYTES, Entry, Kind, Reader, Roster, Terms, to_bits
 from jopeq.circle.shamir import SHARE_BYTES, split
 from jopeq.errors import ProtocolError
@@ -21,26 +21,13 @@ class Client:
     """One client in one round.
 
     Call ``keys``, ``shares``, ``receive``, ``mask``, with signed terms ``sign``, and ``open``, in
-    this order, with the server's messages. A message that the client refuses raises
-    ``ProtocolError`` and changes nothing. The client sends one masked vector. It opens once, and
-    only if at least ``terms.threshold`` clients survived: of every other client one share, that of
-    its self mask or that of its pairwise key. Secrets are erased when they have served.
+    this order, with the server's messages. A refused message raises ``ProtocolError`` and changes
+    nothing. The client sends one masked vector and opens once, if at least ``terms.threshold``
+    clients survived: of every other client the share of its self mask or that of its pairwise key.
 
-    Parameters
-    ----------
-    terms : Terms
-        The client's own: it refuses any other.
-    me : int
-        The number, 0 to 2⁶⁴ − 1, by which the transport knows this client.
-    identity : Optional[Ed25519PrivateKey] (default: None)
-        The key that signs; needed by signed terms.
-    trusted : Collection[bytes] (default: ())
-        Public keys (32 bytes) of all clients that may take part; needed by signed terms.
-    unsigned : bool (default: False)
-        Takes unsigned terms for more than 100 clients too, which are refused otherwise: a server
-        that lies about survivors opens a single client there.
-    serial : int (default: 0)
-        Shares that this client's ledger has paid for; signed with its keys.
+    ``terms`` are the client's own: it refuses any other. ``me`` is the number by which the
+    transport knows it, ``serial`` the shares that its ledger has paid for. Signed terms need the
+    key that signs (``identity``) and the public keys of all who may take part (``trusted``).
     """
 
     def __init__(
@@ -50,18 +37,15 @@ class Client:
         *,
         identity: Ed25519PrivateKey | None = None,
         trusted: Collection[bytes] = (),
-        unsigned: bool = False,
         serial: int = 0,
     ) -> None:
-        terms.check_signed(unsigned=unsigned)
         if terms.is_signed != (identity is not None) or terms.is_signed != bool(trusted):
             raise ValueError("signed terms need identity and trusted, other terms take neither")
         if isinstance(me, bool) or not isinstance(me, int) or not 0 <= me < 1 << 64:
             raise ValueError(f"me must be a whole number, 0 to 2⁶⁴ − 1, got {me!r}")
         self.terms, self.me, self._serial = terms, me, serial
         self._identity, self._trusted = identity, frozenset(trusted)
-        self.phase = "keys"
-        """The method that comes next; "done" after the last."""
+        self.phase = "keys"  # the method that comes next; "done" after the last
         self._mask_key = b""  # private; its shares open the masks of a client that disappears
         self._share_key = b""  # private; opens the shares that others sealed for this client
         self._seed = b""  # of the self mask
@@ -72,7 +56,6 @@ class Client:
         self._list: list[bool] = []  # signed terms: the survivors that this client signed
 
     def keys(self, offer: bytes) -> bytes:
-        """Answer the server's terms with this client's public keys."""
         self._expect("keys")
         self.terms.check(offer)
         self._mask_key, self._share_key = fresh_seed(), fresh_seed()
@@ -99,7 +82,7 @@ class Client:
         halves = [split(secret, read.graph.opening, points) for secret in (seed, self._mask_key)]
         both = {holder: halves[0][holder + 1] + halves[1][holder + 1] for holder in holders}
         own = both.pop(at)
-        sealed = [self._box(read, at, to, at, to).seal(both[to]) for to in both]
+        sealed = [crypto.seal(both[to], *self._between(read, to), at, to) for to in both]
         self._seed, self._roster, self._shares, self.phase = seed, read, {at: own}, "receive"
         return self.terms.message(Kind.SHARES, crypto.commitment(seed, read.transcript), *sealed)
 
@@ -123,7 +106,7 @@ class Client:
         confirmations = {}
         for other, sealed in boxes.items():
             try:
-                shares[other] = self._box(roster, at, other, other, at).open(sealed)
+                shares[other] = crypto.unseal(sealed, *self._between(roster, other), other, at)
             except ProtocolError as error:
                 closed.append((roster.entries[other].id, error))
                 continue
@@ -133,10 +116,8 @@ class Client:
                 for way in ((at, other), (other, at))
             )
         if closed:
-            raise ProtocolError(
-                f"of clients {[client for client, _ in closed]}: {closed[0][1]}",
-                clients=[client for client, _ in closed],
-            )
+            clients = [client for client, _ in closed]
+            raise ProtocolError(f"of clients {clients}: {closed[0][1]}", clients=clients)
         self._share_key, self._shares, self.phase = b"", shares, "masked"
         self._senders, self._confirmations = senders, confirmations
 
@@ -187,12 +168,10 @@ class Client:
             self._check_signatures(last)
         flags = self._list or self._survivors(last)
         held = sorted(self._shares.items())
-        opened = [
-            both[:SHARE_BYTES] if flags[other] else both[SHARE_BYTES:] for other, both in held
-        ]
-        which = to_bits(flags[other] for other, _ in held)
+        which, half = [flags[other] for other, _ in held], SHARE_BYTES
+        opened = [both[:half] if flags[other] else both[half:] for other, both in held]
         self._shares, self._confirmations, self._roster, self.phase = {}, {}, None, "done"
-        return self.terms.message(Kind.OPENED, which, *opened)
+        return self.terms.message(Kind.OPENED, to_bits(which), *opened)
 
     # Between two messages
 
@@ -220,8 +199,7 @@ class Client:
         client = cls(terms, state["me"], serial=state["serial"], **options)
         client.phase, client._list = state["phase"], state["list"]
         client._senders = state["senders"]
-        secrets = map(bytes.fromhex, state["secrets"])
-        client._mask_key, client._share_key, client._seed = secrets
+        client._mask_key, client._share_key, client._seed = map(bytes.fromhex, state["secrets"])
         for name in ("shares", "confirmations"):
             kept = {int(at): bytes.fromhex(both) for at, both in state[name].items()}
             setattr(client, f"_{name}", kept)
@@ -231,13 +209,12 @@ class Client:
 
     @property
     def transcript(self) -> bytes:
-        """Hash of all that this client was told before it masks."""
         return self._place()[0].bind(self._senders)
 
     @property
-    def members(self) -> dict[bytes, int]:
-        """The identities of the roster and their serials; none unless signed."""
-        return {one.identity: one.serial for one in self._place()[0].entries if one.identity}
+    def members(self) -> dict[str, int]:
+        """The identities of the roster, in hexadecimal, and their serials; none unless signed."""
+        return {e.identity.hex(): e.serial for e in self._place()[0].entries if e.identity}
 
     def __repr__(self) -> str:
         return f"Client(me={self.me}, phase={self.phase!r}, <secrets>)"
@@ -246,10 +223,7 @@ class Client:
 
     def _expect(self, phase: str) -> None:
         if self.phase != phase:
-            raise ProtocolError(
-                f"this client is at phase {self.phase!r} of the round, not {phase!r}: the message "
-                "was repeated or came too early"
-            )
+            raise ProtocolError(f"the message for phase {phase!r} came in phase {self.phase!r}")
 
     def _entry(self) -> Entry:
         """The client in the roster, without its signature."""
@@ -264,9 +238,8 @@ class Client:
             raise ProtocolError("this client has no roster yet")
         return self._roster, self._roster.position(self.me)
 
-    def _box(self, roster: Roster, at: int, other: int, *way: int) -> crypto.Box:
-        theirs = roster.entries[other].share_key
-        return crypto.Box(self._share_key, theirs, roster.transcript, *way)
+    def _between(self, roster: Roster, other: int) -> tuple[bytes, bytes, bytes]:
+        return self._share_key, roster.entries[other].share_key, roster.transcript
 
     def _survivors(self, survivors: bytes) -> list[bool]:
         roster, at = self._place()

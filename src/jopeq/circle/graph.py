@@ -76,7 +76,6 @@ class Graph:
 
     @property
     def opening(self) -> int:
-        """Shares that open a secret."""
         return graph_for(self.clients, self.threshold, self.colluding)[1]
 
     @cached_property

@@ -14,11 +14,9 @@ from enum import IntEnum
 from functools import cached_property, partial
 from itertools import pairwise
 
-from jopeq.checks import check_count, check_recovery
-from jopeq.circle.graph import COMPLETE_UP_TO, Graph
-from jopeq.circle.masks import LEAST_BITS, MOST_BITS
+from jopeq.circle.graph import Graph
 from jopeq.errors import ProtocolError, TooFewClientsError
-from jopeq.random.streams import SEED_BYTES, describe_secret, fresh_seed
+from jopeq.random.streams import SEED_BYTES, fresh_seed
 
 MAGIC, VERSION = b"JoPS", 2
 ROUND_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 32, 64
@@ -97,14 +95,13 @@ _NUMBERS = struct.Struct("<BQIIIB")  # bits, length, clients, threshold, colludi
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The terms that a server and its clients must agree on before a round.
+    """The terms that a server and its clients must agree on; ``CircleTerms`` checks the numbers.
 
-    ``spec`` names the mechanism that makes the integers, in any words that both ends compare: all
-    that its noise depends on, such as the dimension.
+    ``spec`` says all that the mechanism's noise depends on, in any words that both ends compare.
     Vectors of ``length`` integers are added mod 2^``bits``. At most ``clients`` take part, of whom
     ``colluding`` may tell the server all they know, and no sum of fewer than ``threshold`` is
-    opened. With ``is_signed`` clients sign their keys and the list of survivors. ``seed`` holds
-    public random bits for the mechanism, ``round`` names the round: both are fresh each time.
+    opened. With ``is_signed`` clients sign their keys and the list of survivors. ``seed`` (public
+    random bits for the mechanism) and ``round`` (a name) are fresh each time.
     """
 
     spec: str
@@ -117,36 +114,10 @@ class Terms:
     seed: bytes = field(default_factory=fresh_seed)
     round: bytes = field(default_factory=partial(fresh_seed, ROUND_BYTES))
 
-    def __post_init__(self) -> None:
-        for name, least, most in (
-            ("bits", LEAST_BITS, MOST_BITS),
-            ("length", 1, 1 << 48),
-            ("clients", 2, 1 << 20),
-            ("colluding", 0, 1 << 20),
-        ):
-            object.__setattr__(self, name, check_count(name, getattr(self, name), least, most))
-        check_count("clients", self.clients, self.colluding + 2)  # two honest ones hide each other
-        threshold = check_count("threshold", self.threshold, self.colluding + 2, self.clients)
-        object.__setattr__(self, "threshold", threshold)
-        check_recovery(self.clients, threshold, self.colluding)
-        if self.is_signed not in (True, False) or not isinstance(self.spec, str):
-            raise ValueError(
-                f"is_signed must be True or False and spec text, got {self.is_signed!r} and "
-                f"{self.spec!r:.80}"
-            )
-        for name, size in (("seed", SEED_BYTES), ("round", ROUND_BYTES)):
-            value = getattr(self, name)
-            if not isinstance(value, bytes) or len(value) != size:
-                raise ValueError(f"{name} must be {size} bytes, got {describe_secret(value)}")
-        if len(self.spec.encode()) >= 1 << 16:
-            raise ValueError("spec must be shorter than 2¹⁶ bytes")
-
     def message(self, kind: Kind, *parts: bytes) -> bytes:
-        """A message of this round."""
         return b"".join((MAGIC, bytes((VERSION, kind)), self.round, *parts))
 
     def to_bytes(self) -> bytes:
-        """The message TERMS."""
         spec = self.spec.encode()
         numbers = (self.bits, self.length, self.clients, self.threshold, self.colluding)
         packed = _NUMBERS.pack(*numbers, self.is_signed)
@@ -166,32 +137,18 @@ class Terms:
             raise ProtocolError(f"these terms cannot be: {error}") from error
 
     def check(self, offer: bytes) -> None:
-        """Refuse an offer that is not these very terms."""
         offered = Terms.from_bytes(offer)
         for name in (one.name for one in fields(self)):
             mine, theirs = getattr(self, name), getattr(offered, name)
             if mine != theirs:
-                raise ProtocolError(
-                    f"the server's {name} is {theirs!r:.80}, this client's is {mine!r:.80}; "
-                    "nothing was sent"
-                )
-
-    def check_signed(self, *, unsigned: bool) -> None:
-        """Refuse unsigned terms for many clients unless the caller trusts the server."""
-        if self.clients > COMPLETE_UP_TO and not (self.is_signed or unsigned):
-            raise ValueError(
-                f"unsigned terms are for at most {COMPLETE_UP_TO} clients, got clients="
-                f"{self.clients}: in a larger cohort a server that lies about survivors opens a "
-                "single client; sign (is_signed=True), or trust the server and say unsigned=True"
-            )
+                told = f"the server's {name} is {theirs!r:.80}, this client's is {mine!r:.80}"
+                raise ProtocolError(f"{told}; nothing was sent")
 
     @staticmethod
     def check_count(count: int, least: int) -> None:
-        """Raise unless enough clients are left."""
         if count < least:
-            raise TooFewClientsError(
-                f"{count} clients are left and {least} are needed: nothing was opened"
-            )
+            told = f"{count} clients are left and {least} are needed: nothing was opened"
+            raise TooFewClientsError(told)
 
 
 @dataclass(frozen=True)
@@ -213,7 +170,6 @@ class Entry:
         return self.mask_key + self.share_key + self.identity + serial + self.signature
 
     def statement(self, terms: Terms) -> bytes:
-        """The bytes that the identity key signs."""
         about = hashlib.sha256(terms.to_bytes()).digest() + self.id.to_bytes(8, "little")
         serial = self.serial.to_bytes(8, "little")
         return b"jopeq sum keys\0" + about + self.mask_key + self.share_key + serial
@@ -247,7 +203,6 @@ class Roster:
             raise ProtocolError("two keys of the roster are the same")
 
     def to_bytes(self) -> bytes:
-        """The message ROSTER."""
         parts = (entry.id.to_bytes(8, "little") + entry.keys() for entry in self.entries)
         return self.terms.message(Kind.ROSTER, len(self.entries).to_bytes(4, "little"), *parts)
 

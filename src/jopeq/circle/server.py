@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain, combinations
 
 from jopeq.circle import crypto
-from jopeq.circle.masks import Ring, add_mask, unpack, zeros
+from jopeq.circle.crypto import Ring, add_mask, unpack, zeros
 from jopeq.circle.messages import (
     KEY_BYTES,
     SIGNATURE_BYTES,
@@ -34,26 +34,14 @@ class Server:
 
     Send ``offer`` to at most ``terms.clients`` clients, then call ``roster``, ``inboxes``,
     ``survivors``, with signed terms ``signatures``, and ``total``, in this order, each with the
-    replies to the messages that the last call returned; ``survivors`` takes complaints too. A reply
-    that cannot be used is left out as if its client had dropped out. ``refused`` names the clients
-    that failed and why, and so does ``clients`` of every error: leave them out of the next round.
-    ``TooFewClientsError`` ends a round with fewer than ``terms.threshold`` clients, and no sum of
-    fewer is ever computed.
-
-    Parameters
-    ----------
-    terms : Terms
-        What the clients must agree to; fresh for each round.
-    trusted : Collection[bytes] (default: ())
-        With signed terms: the public keys of clients that may take part.
-    unsigned : bool (default: False)
-        As the clients say it: needed by unsigned terms for more than 100 clients.
+    replies to the messages of the last call; ``survivors`` takes complaints too. A reply that
+    cannot be used counts as a dropout. ``refused``, and ``clients`` of every error, name the
+    clients that failed: leave them out of the next round. ``TooFewClientsError`` ends a round with
+    fewer than ``terms.threshold`` clients: no sum of fewer is ever computed. ``terms`` are fresh
+    for each round; signed ones need the public keys of all who may take part (``trusted``).
     """
 
-    def __init__(
-        self, terms: Terms, *, trusted: Collection[bytes] = (), unsigned: bool = False
-    ) -> None:
-        terms.check_signed(unsigned=unsigned)
+    def __init__(self, terms: Terms, *, trusted: Collection[bytes] = ()) -> None:
         if terms.is_signed != bool(trusted):
             raise ValueError("signed terms need trusted, other terms do not take it")
         self.terms = terms
@@ -66,12 +54,10 @@ class Server:
 
     @property
     def offer(self) -> bytes:
-        """The first message to every client."""
         return self.terms.to_bytes()
 
     @property
     def alive(self) -> tuple[int, ...]:
-        """The clients whose vectors are in the sum."""
         return tuple(self._roster.entries[at].id for at in sorted(self._alive))
 
     def roster(self, replies: Replies) -> dict[int, bytes]:
@@ -249,11 +235,8 @@ class Server:
             else:
                 self.terms.check_count(max(len(opened[at, kind]) for kind in kinds), graph.opening)
                 client = roster.entries[at].id
-                raise ProtocolError(
-                    f"the shares of client {client} do not fit together: this client or one that "
-                    "opened its shares sent wrong ones; no sum was opened",
-                    clients=(client,),
-                )
+                told = f"the shares of client {client} do not fit: it or those who opened them lied"
+                raise ProtocolError(f"{told}; no sum was opened", clients=(client,))
             secrets[at], good = found
             if at in self._alive and not is_seed:
                 self._alive.remove(at)

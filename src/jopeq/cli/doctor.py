@@ -128,7 +128,7 @@ def _advice(sizes: Mapping[str, int]) -> Iterator[str]:
         yield (
             "Normalisation layers: form updates with jopeq.state_update, apply them with "
             "jopeq.updated_state (Flower's mod does both), and recompute running statistics with "
-            "jopeq.torch.recompute_statistics if you can."
+            "PyTorch's torch.optim.swa_utils.update_bn if you can."
         )
     if all(name.isdigit() for name in sizes):
         yield (
@@ -148,7 +148,7 @@ def propose_sum(
     if frozen:
         yield (
             f"{count:,} of {sum(sizes.values()):,} entries train. In Flower, on both ends: "
-            f'frozen="auto", model=… (here frozen={sorted(frozen)!r:.300})'
+            f"frozen=jopeq.flower.find_frozen(model) (here frozen={sorted(frozen)!r:.300})"
         )
     if not count or epsilon > MAX_EPSILON:
         return

@@ -21,7 +21,7 @@ from jopeq.cli.output import (
     print_table,
 )
 from jopeq.privacy.guarantee import count_of
-from jopeq.sums.record_proposal import SIGNAL
+from jopeq.sums.record_plan import SIGNAL
 
 Columns = dict[str, Callable[[Any], str]]
 

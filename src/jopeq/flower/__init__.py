@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any
 if find_spec("flwr") is None:
     raise ImportError("jopeq.flower needs Flower: pip install 'jopeq[flower]'")
 
-from jopeq.flower.models import fit, model_client
 from jopeq.flower.node import check_node
 from jopeq.flower.payload_mod import PayloadMod
 from jopeq.flower.payload_strategy import PayloadStrategy
+from jopeq.flower.queries import ask, fit, model_client, survey_client
 from jopeq.flower.server import RoundFailedError, RoundReport
 from jopeq.flower.sum_mod import SumMod, reply_sample, reply_table, reply_total
 from jopeq.flower.sum_strategy import SumStrategy
-from jopeq.flower.survey import ask, survey_client
+from jopeq.schemes.model import find_frozen
 
 if TYPE_CHECKING:
-    from jopeq.flower.head_app import head_client
-    from jopeq.flower.record_app import record_client
     from jopeq.flower.record_strategy import RecordStrategy
+    from jopeq.flower.torch_clients import head_client, record_client
 
 __all__ = [
     "PayloadMod",
@@ -38,6 +37,7 @@ __all__ = [
     "SumStrategy",
     "ask",
     "check_node",
+    "find_frozen",
     "fit",
     "head_client",
     "model_client",
@@ -50,8 +50,8 @@ __all__ = [
 
 _NEED_TORCH = {
     "RecordStrategy": "record_strategy",
-    "head_client": "head_app",
-    "record_client": "record_app",
+    "head_client": "torch_clients",
+    "record_client": "torch_clients",
 }
 
 

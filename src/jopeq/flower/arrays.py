@@ -6,6 +6,7 @@ stops with a TypeError. Plain bytes it would average as if they were weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -18,7 +19,7 @@ from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.schemes.model import apply_move, find_frozen, moves, variance_of, wide
+from jopeq.schemes.model import apply_move, moves, variance_of, wide
 from jopeq.wire.scaling import is_statistic
 
 Values = NDArray[Any]
@@ -27,9 +28,8 @@ STYPE = "jopeq.payload"
 
 
 def to_record(payload: bytes) -> ArrayRecord:
-    """A record that holds nothing but the payload."""
-    array = Array(dtype="uint8", shape=(len(payload),), stype=STYPE, data=payload)
-    return ArrayRecord({"payload": array})
+    """A record of the payload alone."""
+    return ArrayRecord({"payload": Array("uint8", (len(payload),), STYPE, payload)})
 
 
 def from_content(content: RecordDict) -> bytes:
@@ -37,8 +37,7 @@ def from_content(content: RecordDict) -> bytes:
     arrays = [array for record in content.array_records.values() for array in record.values()]
     if any(array.stype != STYPE for array in arrays):
         raise PayloadError(
-            "the reply holds plain arrays, not a jopeq payload: put PayloadMod among the mods of "
-            "the ClientApp"
+            "the reply holds plain arrays: put PayloadMod among the ClientApp's mods"
         )
     if len(arrays) != 1:
         raise PayloadError(f"the reply holds {len(arrays)} payloads, expected one")
@@ -72,7 +71,6 @@ class Model:
 
     @cached_property
     def values(self) -> dict[str, Values]:
-        """Every array."""
         return {name: array.numpy() for name, array in self._arrays.items()}
 
     @cached_property
@@ -81,11 +79,9 @@ class Model:
         return {name: value for name, value in self.values.items() if is_float(value)}
 
     def array(self, name: str) -> Array:
-        """The array as Flower holds it."""
         return self._arrays[name]
 
     def records(self, arrays: Mapping[str, Array]) -> dict[str, ArrayRecord]:
-        """The message's records, with the given arrays instead of its own."""
         result: dict[str, ArrayRecord] = {}
         for flat, (key, name) in self.places.items():
             result.setdefault(key, ArrayRecord())[name] = arrays.get(flat, self._arrays[flat])
@@ -98,24 +94,10 @@ def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(one, pattern) for one in names for pattern in patterns)
 
 
-def frozen_names(frozen: Iterable[str], model: Any = None) -> tuple[str, ...]:
-    """Patterns of arrays that are never sent; of "auto", the names that ``model`` does not train.
-
-    ``model`` is a PyTorch module, or what makes one: the choice is the app's, before it sees data.
-    """
-    if frozen == "auto":
-        if model is None:
-            raise ValueError(
-                "frozen='auto' sends what the app's model trains: give model too, the module or "
-                "the function that makes it"
-            )
-        is_made = hasattr(model, "named_modules") and not isinstance(model, type)
-        return find_frozen(model if is_made else model())
-    if isinstance(frozen, str) or model is not None:
-        raise ValueError(
-            f"frozen must be a list of names, got {frozen!r}: use ['{frozen}'], or 'auto' with "
-            "model"
-        )
+def check_frozen(frozen: Iterable[str]) -> tuple[str, ...]:
+    """Patterns of arrays that are never sent."""
+    if isinstance(frozen, str):
+        raise ValueError(f"frozen must be a list of names, got {frozen!r}: use ['{frozen}']")
     return tuple(frozen)
 
 
@@ -150,13 +132,18 @@ def is_float(value: Values) -> bool:
     return value.dtype.kind not in "iub"
 
 
-def widen(arrays: Mapping[str, Values]) -> dict[str, Values]:
-    """The arrays in the types that updates are added in: float32 at least."""
-    return {name: _widen(value) for name, value in arrays.items()}
-
-
-def _widen(value: Values) -> Values:
+def widen(value: Values) -> Values:
+    """An array in the type that updates are added in: float32 at least."""
     return value.astype(np.result_type(value.dtype, np.float32), copy=False)
+
+
+def split(flat: Values, model: Model, names: Iterable[str]) -> dict[str, Values]:
+    """A flat update as arrays of these names and the model's shapes."""
+    shapes, end, update = {name: model.floats[name].shape for name in names}, 0, {}
+    for name, shape in shapes.items():
+        start, end = end, end + math.prod(shape)
+        update[name] = flat[start:end].reshape(shape)
+    return update
 
 
 def move(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str, Values]:
@@ -171,7 +158,7 @@ def move(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str
             if is_statistic(name):
                 new = apply_move(name, wide(value), wide(change), variance_of(name, before))
             else:
-                new = np.asarray(_widen(value) + change)
+                new = np.asarray(widen(value) + change)
             result[name] = new.astype(value.dtype)
     return result
 

@@ -42,8 +42,7 @@ _work: ContextVar[Work | None] = ContextVar("work", default=None)
 
 def agreed_task() -> Task | None:
     """The task that the outermost mod has agreed to; None outside a message of a circle."""
-    work = _work.get()
-    return None if work is None else work.task
+    return getattr(_work.get(), "task", None)
 
 
 def hand_over(msg: Message, found: object) -> Message:
@@ -67,15 +66,13 @@ class App:
 
     @property
     def kind(self) -> str:
-        """Flower's type of the message, without the name of a function."""
         return self.msg.metadata.message_type.split(".")[0]
 
     def call(self, work: Work | None = None) -> RecordDict:
         """The app's reply, empty if the app failed: whether it did may depend on a record.
 
-        An app that exits (``if isnan(loss): sys.exit()``) fails like any other: that no reply comes
-        would tell one bit of the data that no ε counts. Whoever started the process ends it
-        afterwards.
+        An app that exits (``if isnan(loss): sys.exit()``) fails like any other: a missing reply
+        would tell one bit of the data that no ε counts.
         """
         token = _work.set(work)
         try:
@@ -92,19 +89,16 @@ class App:
     def metrics(self, returned: RecordDict, allowed: Metrics) -> RecordDict:
         """The metrics that may leave: always all of them, each a number.
 
-        A declared constant is sent as declared. For any other metric that the app does not return,
-        the last value is sent again, or 1 in the first round of a run.
+        For one that is not declared, and that the app does not return, the last value is sent
+        again, or 1 in the first round of a run.
         """
         records = returned.metric_records.values()
         found = {name: value for record in records for name, value in record.items()}
         kept = [*(name for name in found if name not in allowed), *returned.config_records]
         if kept:
-            log(
-                WARNING,
-                f"JoPEQ: {', '.join(map(repr, kept))} of the app's reply stay on this client, as "
-                "no ε covers them; name a metric in metrics=[…] (jopeq-metrics) to send it in "
-                "clear",
-            )
+            told = "JoPEQ: %s of the app's reply stay on this client, as no ε covers them; name a"
+            more = f"{told} metric in metrics=[…] (jopeq-metrics) to send it in clear"
+            log(WARNING, more, ", ".join(map(repr, kept)))
         state, key = self.context.state, f"{METRICS_STATE}-{self.kind}"
         last, result = state.metric_records.get(key, MetricRecord()), MetricRecord()
         for name, constant in allowed.items():
@@ -120,7 +114,6 @@ class Mod(ABC):
     """The base of all mods. Of several around an app the outermost acts."""
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
-        """Answer one message."""
         if _work.get() is not None:
             return call_next(msg, ctxt)
         app = App(msg, ctxt, call_next)

@@ -33,9 +33,8 @@ from flwr.common.logger import log
 
 from jopeq.errors import JoPEQError
 from jopeq.files import atomic, own_folder
-from jopeq.flower.budget import ledger_file
 from jopeq.flower.health import note_reply
-from jopeq.flower.node import check_node, read_node
+from jopeq.flower.node import check_node, ledger_file, read_node
 from jopeq.flower.refusals import RefusedError, refusal_of
 from jopeq.flower.sum_mod import SumMod
 from jopeq.versions import versions
@@ -145,7 +144,7 @@ def run_guarded() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     os.environ["PATH"] = os.environ.pop(_PATH, os.defpath)  # the app starts no other apps
     if find_spec("torch") is not None:  # before the app's folder is in the path
-        import_module("jopeq.flower.record_app")
+        import_module("jopeq.flower.torch_clients")
     runner: Any = import_module("flwr.supernode.runtime.run_clientapp")
     get_load, install = runner.get_load_client_app_fn, runner.install_from_fab
     bundles: list[bytes] = []
@@ -191,18 +190,15 @@ def guard_app(
     mod.app = found or ""
 
     def answer(message: Message, context: Context) -> Message:
-        reply = answer_pinned(message, context)
-        note_reply(context.node_config, reply)
-        return reply
-
-    def answer_pinned(message: Message, context: Context) -> Message:
         try:
-            pinned = read_node(context.node_config).get("app-sha256", {found})
-            if found not in pinned:
+            if found not in read_node(context.node_config).get("app-sha256", {found}):
                 raise RefusedError("limits", f"the app {found} is none of jopeq-app-sha256")
         except Exception as error:
-            return refusal_of(error, "settings").reply(message, mod)
-        return mod(message, context, lambda msg, ctxt: load()(msg, ctxt))
+            reply = refusal_of(error, "settings").reply(message, mod)
+        else:
+            reply = mod(message, context, lambda msg, ctxt: load()(msg, ctxt))
+        note_reply(context.node_config, reply)
+        return reply
 
     return answer
 
@@ -211,11 +207,8 @@ def _check_flower() -> None:
     """Refuse versions of Flower that may start apps in ways that nobody has looked at."""
     found = versions("flwr").get("flwr", "")
     if found.rpartition(".")[0] not in _TESTED:
-        raise JoPEQError(
-            f"apps of Flower {found} may start in other ways than this guard knows: use one of "
-            f"flwr {', '.join(_TESTED)}",
-            code="flower-version",
-        )
+        told = f"apps of Flower {found} may start in other ways than this guard knows"
+        raise JoPEQError(f"{told}: use flwr {', '.join(_TESTED)}", code="flower-version")
     for name, attributes in _NAMES.items():
         for attribute in attributes:
             getattr(import_module(name), attribute)

@@ -15,8 +15,7 @@ from flwr.common.logger import log
 
 from jopeq.circle.circle_client import read_audit
 from jopeq.files import atomic
-from jopeq.flower.budget import ledger_file
-from jopeq.flower.node import check_node
+from jopeq.flower.node import check_node, ledger_file
 from jopeq.ledger import Ledger, printable
 
 _SLACK = 60.0  # seconds that clocks of one machine and of its disks may differ

@@ -1,21 +1,27 @@
-"""The node's configuration: what a hospital or a device decides for itself, by keys ``jopeq-…``."""
+"""The choices of a hospital or a device: ``jopeq-…`` keys of its node, identities, the ledger."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from flwr.app import ConfigRecord, RecordDict
+from flwr.common.logger import log
 
-from jopeq.files import check_own_file
+from jopeq.errors import BudgetExceededError
+from jopeq.files import alone, check_own_file, own_folder
 from jopeq.flower.refusals import RefusedError
 from jopeq.ledger import Ledger
 
@@ -29,15 +35,15 @@ LIMITS = ("epsilon", "delta", "rounds", "sampling")
 _TEXT = "text"  # of a column that jopeq-columns lists
 
 
-def _read_number(value: Any, least: float, most: float) -> float:
-    found = float(value) if isinstance(value, str) else value
-    if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
-        raise ValueError(f"a number from {least:g} to {most:g} is needed")
-    return float(found)
-
-
 def _number(least: float, most: float) -> Callable[[Any], float]:
-    return lambda value: _read_number(value, least, most)
+    def read(value: Any) -> float:
+        found = float(value) if isinstance(value, str) else value
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        if not (is_number and least <= found <= most):
+            raise ValueError(f"a number from {least:g} to {most:g} is needed")
+        return float(found)
+
+    return read
 
 
 def _read_text(value: Any) -> str:
@@ -142,21 +148,18 @@ def read_node(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key.removeprefix(PREFIX): value
-        for key, value in config.items()
-        if key.startswith(PREFIX) and (value != "" or key == f"{PREFIX}app-sha256")
-    }
+    found = {k.removeprefix(PREFIX): v for k, v in config.items() if k.startswith(PREFIX)}
+    return {key: value for key, value in found.items() if value != "" or key == "app-sha256"}
 
 
 def refuse_run_keys(config: Mapping[str, Any]) -> None:
     """Refuse ``jopeq-…`` keys of a run: whoever starts the run must not choose ε."""
-    if given := _given(config):
-        raise ValueError(
-            f"the run's configuration sets {PREFIX}{next(iter(given))}, and nothing of jopeq is "
-            "read there: give the scheme in code, budget and ledger in code or the node's "
-            "configuration"
-        )
+    for key in config:
+        if key.startswith(PREFIX) and config[key] != "":
+            raise ValueError(
+                f"the run's configuration sets {key}, and nothing of jopeq is read there: give the "
+                "scheme in code, budget and ledger in code or the node's configuration"
+            )
 
 
 def check_node(config: Mapping[str, Any]) -> list[str]:
@@ -192,16 +195,12 @@ def refuse_budget(node: Mapping[str, Any]) -> None:
         if key in node:
             raise ValueError(
                 f"jopeq-{key} is {node[key]!r}, and a sum takes its budget from the ledger: leave "
-                "the key out, and name in jopeq-ledger a file of `jopeq ledger init --budget ε "
-                "--delta δ`"
+                "the key out, and make jopeq-ledger by `jopeq ledger init --budget ε --delta δ`"
             )
 
 
 def check_columns(listed: Mapping[str, bool], asked: tuple[tuple[str, str], ...]) -> None:
-    """Refuse questions about columns that are not listed, and for numbers of text.
-
-    This is known before any table is read: the list is the hospital's own, and public.
-    """
+    """Refuse questions about columns that the hospital does not list, and for numbers of text."""
     for name, kind in asked:
         fitting = [is_text for pattern, is_text in listed.items() if fnmatchcase(name, pattern)]
         if not fitting or (kind == "numbers" and any(fitting)):
@@ -250,3 +249,124 @@ def read_keys(own: str | None, others: str | None) -> dict[str, Any]:
     if key.public_key().public_bytes_raw() not in trusted:
         raise ValueError(f"jopeq-trusted: {others} must list the public key of this node too")
     return {"identity": key, "trusted": trusted}
+
+
+# The ledger
+
+MARK = "jopeq-ledger"
+"""Key of the record in Flower's state that holds the rounds which the ledger's file must know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """ε over all rounds, at δ, and the file that keeps the ledger of a client.
+
+    A file at ``path`` must exist (``jopeq ledger init``). Without a path, a file in Flower's home
+    of the node is made on first use, unless it ``is_required`` (``jopeq-ledger-required``). A
+    deleted ledger must not count as unspent: a second file next to it, and Flower's state during a
+    run, remember it. A new container loses all three, which only a required ledger notices.
+
+    Flower's state could not hold the ledger: a SuperNode may answer many messages at once, each
+    with a copy of that state, and a killed process loses its copy. ``keeps_its_own`` accepts
+    whatever budget a file at ``path`` has: the ledger of a data set outlives runs.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    path: str | os.PathLike[str] | None = None
+    client: str = "client"
+    is_required: bool = False
+    keeps_its_own: bool = False
+
+    @property
+    def file(self) -> Path:
+        """The ledger's file without links, so that every path to the file has the same lock."""
+        if self.path is not None:
+            return Path(self.path).resolve()
+        home = Path(os.environ.get("FLWR_HOME") or "~/.flwr").expanduser()
+        return own_folder(home / "jopeq" / "ledgers") / f"{self.client}.json"
+
+    @contextmanager
+    def opened(self, state: RecordDict) -> Iterator[Ledger]:
+        """The ledger as the last message left it, locked: two messages cannot both spend the rest.
+
+        ``state`` is Flower's, which remembers how many rounds the file has seen.
+        """
+        file = self.file
+        with alone(file.with_name(f".{file.name}.lock")):
+            least = int(str(state.config_records.get(MARK, ConfigRecord()).get("rounds", 0)))
+            if self.path is None:
+                self._make(file, is_new=not least)
+            found = Ledger.load(file)
+            if found.rounds < least:
+                told = f"{file} knows {found.rounds} rounds and this run alone has had {least}"
+                raise BudgetExceededError(
+                    f"{told}: an older copy is in place, restore the newest one", code="ledger-lost"
+                )
+            is_same = (found.budget, found.delta) == (self.epsilon, self.delta)
+            if not (is_same or (self.keeps_its_own and self.path is not None)):
+                raise BudgetExceededError(
+                    f"{file} has budget {found.budget:g} at δ = {found.delta:g}, its settings now "
+                    f"say {self.epsilon:g} at δ = {self.delta:g}: keep the budget or take a new file",
+                    code="ledger-settings",
+                )
+            yield found
+
+    def keep(self, ledger: Ledger, state: RecordDict) -> None:
+        """Write down what was charged to the opened ledger, before anything is sent."""
+        ledger.save(self.file)
+        state[MARK] = ConfigRecord({"rounds": ledger.rounds})
+
+    def _make(self, file: Path, *, is_new: bool) -> None:
+        """Make the client's own file, if the client has never had one."""
+        mark = file.with_name(f".{file.name}.made")
+        if not file.exists():
+            if mark.exists() or not is_new:
+                raise BudgetExceededError(
+                    f"the ledger {file} is gone: restore it; if nothing was spent, remove {mark}",
+                    code="ledger-lost",
+                )
+            if self.is_required:
+                raise BudgetExceededError(
+                    f"there is no ledger {file} and jopeq-ledger-required is true: restore it, "
+                    "mount its volume, or make a first one by `jopeq ledger init`",
+                    code="ledger-missing",
+                )
+            Ledger.create(file, self.epsilon, self.delta)
+            told = (
+                "JoPEQ: this client had no ledger: %s starts a budget of ε = %g. If it has taken "
+                "part before, restore the old file; jopeq-ledger-required=true makes no new one"
+            )
+            log(WARNING, told, file, self.epsilon)
+        mark.touch()
+
+
+def budget_of(
+    node: Mapping[str, Any], config: Mapping[str, Any], code: Budget | None
+) -> Budget | None:
+    """The budget of a node's configuration, else the one that the app's code gives.
+
+    With ``jopeq-budget`` nothing of the code's budget is left, neither its δ nor its file. Clients
+    of one home without names share one ledger, which counts too much rather than too little. Node
+    ids are no names: the server gives them out.
+    """
+    found = Budget(epsilon=node["budget"]) if "budget" in node else code
+    if found is None:
+        if "budget-delta" in node or "ledger" in node:
+            raise ValueError("jopeq-budget-delta and jopeq-ledger need jopeq-budget: set it too")
+        return None
+    at = config.get("partition-id")
+    return Budget(
+        epsilon=found.epsilon,
+        delta=node.get("budget-delta", found.delta),
+        path=node.get("ledger", found.path),
+        client=node.get("client", "client" if at is None else f"partition-{at}"),
+        is_required=node.get("ledger-required", False),
+        keeps_its_own=found.keeps_its_own,
+    )
+
+
+def ledger_file(config: Mapping[str, Any]) -> Path:
+    """Where the ledger of a node with this configuration is."""
+    own = Budget(epsilon=1.0)
+    return (budget_of(read_node(config), config, own) or own).file

@@ -17,15 +17,14 @@ from jopeq.errors import JoPEQError
 from jopeq.flower.arrays import (
     Model,
     Values,
-    frozen_names,
+    check_frozen,
     sent_names,
     to_record,
     update_of,
     warn_unused,
 )
-from jopeq.flower.budget import Budget, budget_of
 from jopeq.flower.client import App, Mod, other_reply
-from jopeq.flower.node import Metrics, read_metrics
+from jopeq.flower.node import Budget, Metrics, budget_of, read_metrics
 from jopeq.flower.refusals import RefusedError
 from jopeq.ledger import Ledger, check_clip_is_public
 from jopeq.schemes.base import Scheme
@@ -44,12 +43,9 @@ _MOST_CLIPPED = 0.5  # of the samples: what is left of the update is mostly sign
 
 
 def check_scheme(scheme: Any) -> Scheme | Sphere:
-    """The scheme; ``ValueError`` for what makes neither payloads nor reports."""
+    """The scheme; ``ValueError`` for one that makes neither payloads nor reports."""
     if not isinstance(scheme, Scheme | Sphere):
-        raise ValueError(
-            f"scheme must be made by jopeq.scheme(...), got {scheme!r}: a ClientSum goes with "
-            "SumMod and SumStrategy"
-        )
+        raise ValueError(f"scheme must be made by jopeq.scheme(...), got {scheme!r}")
     return scheme
 
 
@@ -64,17 +60,17 @@ def offer(scheme: Scheme | Sphere, terms: Round | None = None, number: int = 0) 
 class PayloadMod(Mod):
     """Encodes the update of every train message: trained minus received, of all float arrays.
 
-    Integer and boolean arrays are not sent: the server keeps its own. Running statistics of
-    normalisation layers are sent in coordinates of their own (``jopeq.state_update``). Put the mod
-    first, before mods that change arrays: the first mod is the last to see the reply.
+    Integer and boolean arrays stay the server's. Running statistics of normalisation layers are
+    sent in coordinates of their own (``jopeq.state_update``). Put the mod first, before mods that
+    change arrays: the first mod is the last to see the reply.
 
     With a scheme that names an ε, the server may choose any model and still learns nothing from the
     reply but the noised payload. Refusals come before the app trains, and the cost, which follows
     from the model's shapes, is in the ledger's file. After training every reply holds the same
-    arrays: one that the app leaves out, or returns in another shape or kind, counts as unchanged,
-    NaN counts as 0, and the update of an app that fails or exits is 0. Configs stay on the client,
-    and so do metrics that ``metrics`` does not name and the texts of errors, also in replies to
-    other messages (evaluate, query), which lose their arrays. Only the client's log tells.
+    arrays: one that is missing, or has another shape or kind, counts as unchanged, NaN counts as 0,
+    and the update of an app that fails or exits is 0. Configs, texts of errors and metrics that
+    ``metrics`` does not name stay on the client, and so do arrays in replies to other messages
+    (evaluate, query). Only the client's log tells.
 
     With ``none``, ``sdq`` and ``dq`` nothing is private: metrics, configs and errors of the app
     pass, and an update that cannot be encoded becomes an error reply.
@@ -88,20 +84,18 @@ class PayloadMod(Mod):
         Largest ε of this client, all rounds together; beyond it, error replies.
         ``jopeq-budget`` of the node's configuration replaces it, with δ and file. A budget needs a
         scheme with a clip.
-    delta : float (default: 0.0)
-        The δ at which the budget is stated; ``jopeq-budget-delta`` replaces it.
-    ledger : Optional[path] (default: None)
-        The ledger's file, made once by ``jopeq ledger init``; ``jopeq-ledger`` replaces it. Without
-        both, a file in Flower's home of the node, made on first use.
-    frozen : Iterable[str] or "auto" (default: ())
-        Patterns of array names that are never sent. "auto" sends what ``model`` trains.
-    model : Optional[Module or callable] (default: None)
-        For "auto": the app's PyTorch module, or what makes it.
+    delta, ledger
+        The δ at which the budget is stated, and the ledger's file, made once by ``jopeq ledger
+        init``; ``jopeq-budget-delta`` and ``jopeq-ledger`` replace them. By default the file is in
+        Flower's home of the node, made on first use.
+    frozen : Iterable[str] (default: ())
+        Patterns of array names that are never sent: ``find_frozen(model)`` has those that a PyTorch
+        model does not train.
     metrics : Iterable[str] or Mapping[str, float] (default: ())
-        Metrics that a private scheme sends in the clear, single numbers that no ε covers. A mapping
-        (``{"num-examples": 600}``) declares constants, which are sent whatever the app returns. A
-        list of names sends the app's values, which can show that training failed.
-        ``jopeq-metrics`` of the node's configuration replaces it.
+        Numbers that a private scheme sends in the clear; no ε covers them. A mapping
+        (``{"num-examples": 600}``) declares constants, a list of names sends the app's values,
+        which can show that training failed. ``jopeq-metrics`` of the node's configuration replaces
+        it.
     """
 
     def __init__(
@@ -112,14 +106,13 @@ class PayloadMod(Mod):
         delta: float = 0.0,
         ledger: str | os.PathLike[str] | None = None,
         frozen: Iterable[str] = (),
-        model: Any = None,
         metrics: Iterable[str] | Mapping[str, float] = (),
     ) -> None:
         if isinstance(metrics, str):
             raise ValueError(f"metrics must be a list of names, got {metrics!r}: use [{metrics!r}]")
         if budget is None and (delta != 0.0 or ledger is not None):
             raise ValueError("delta and ledger belong to a budget: give it too")
-        self._scheme, self._frozen = check_scheme(scheme), frozen_names(frozen, model)
+        self._scheme, self._frozen = check_scheme(scheme), check_frozen(frozen)
         self._metrics, self._budget = read_metrics(metrics), None
         if budget is not None:
             Ledger(budget, delta)  # refuses impossible numbers
@@ -127,7 +120,6 @@ class PayloadMod(Mod):
             check_clip_is_public(scheme)
 
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
-        """Agree, charge, let the app train, encode."""
         app.code = "budget"
         budget = budget_of(node, app.context.node_config, self._budget)
         app.code = "settings"
@@ -171,37 +163,29 @@ class PayloadMod(Mod):
         if task.round is not None:
             task.round.check_client(cast(ConfigRecord, offered)["number"])
         if task.round is not None and task.round.dimension != entries:
-            raise ValueError(
-                f"the server's round is for {task.round.dimension} entries and this client sends "
-                f"{entries}: give both ends the same frozen"
-            )
+            told = f"the server's round has {task.round.dimension} entries, this client's {entries}"
+            raise ValueError(f"{told}: give both ends the same frozen")
         return task
 
 
 def _agree(scheme: Scheme | Sphere, offered: ConfigRecord | None) -> Scheme | Sphere:
     """The scheme of this round, if both ends have the same.
 
-    Without an offer (a server that does not know jopeq) a fixed scheme is used all the same: its
-    payload makes such a server stop, where a refusal would let it train on without this client.
-    A ``Sphere`` has no report without the terms of a round.
+    A server that offers nothing does not know jopeq. Any payload makes it stop, where a refusal
+    would let it train on without this client.
     """
-    if offered is None and isinstance(scheme, Sphere):
-        raise ValueError(
-            "the server sent no terms of a round, without which a Sphere has no report: give it "
-            "jopeq's PayloadStrategy; nothing was sent"
-        )
     if offered is None:
+        if isinstance(scheme, Sphere):
+            raise ValueError(
+                "the server sent no terms of a round: a Sphere needs PayloadStrategy there"
+            )
         return scheme
     if offered.get("protocol") != PROTOCOL:
-        raise ValueError(
-            f"the server speaks protocol {offered.get('protocol')!r} and this client {PROTOCOL}: "
-            "use the same jopeq version on both ends"
-        )
+        told = f"the server speaks protocol {offered.get('protocol')!r} and this client {PROTOCOL}"
+        raise ValueError(f"{told}: use the same jopeq version on both ends")
     if offered.get("scheme") != scheme.spec:
-        raise ValueError(
-            f"the server uses scheme {offered.get('scheme')!s} and this client {scheme.spec}; "
-            "nothing was sent"
-        )
+        told = f"the server uses scheme {offered.get('scheme')!s} and this client {scheme.spec}"
+        raise ValueError(f"{told}; nothing was sent")
     return scheme
 
 
@@ -236,7 +220,6 @@ class _Coding:
         return {name: self.model.floats[name].size for name in self.names}
 
     def encode(self, update: Mapping[str, Values], content: RecordDict) -> None:
-        """Put the payload into the reply."""
         if self.round is not None and self.offered is not None:
             number = cast(int, self.offered.get("number"))
             payload = self.round.report(update, client=number)

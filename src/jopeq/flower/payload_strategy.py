@@ -18,15 +18,18 @@ from jopeq.errors import PayloadError
 from jopeq.flower.arrays import (
     Model,
     Values,
+    check_frozen,
     from_content,
-    frozen_names,
     move,
     own_content,
     sent_names,
+    split,
     widen,
 )
 from jopeq.flower.payload_mod import RECORD, check_scheme, offer
-from jopeq.flower.screening import (
+from jopeq.flower.server import RoundReport
+from jopeq.flower.wrapper import (
+    Wrapper,
     averages,
     bad_metrics,
     drop_uneven_lists,
@@ -34,9 +37,8 @@ from jopeq.flower.screening import (
     too_far,
     weigh,
     weights_of,
+    with_types,
 )
-from jopeq.flower.server import RoundReport
-from jopeq.flower.wrapper import Wrapper, with_types
 from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.random.streams import fresh_seed
 from jopeq.schemes.aggregate import weighted_sum
@@ -51,34 +53,31 @@ _CLIENTS = 8  # whose updates move the clips of tensors
 class PayloadStrategy(Wrapper):
     """Wraps FedAvg, FedAdam, FedProx, FedMedian or any other strategy.
 
-    Where ``inner`` averages (FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi), the mean of
-    all updates is added up in one pass, and ``inner`` reads one reply with the mean model; its
+    Where ``inner`` averages (FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi), updates are
+    added up in one pass and ``inner`` reads one reply with the mean model; its
     ``train_metrics_aggr_fn`` still gets the replies of all. Any other ``inner`` reads every
     client's model (the server's arrays plus the update; integer arrays are the server's).
 
     A reply that is no payload of this scheme, or whose metrics do not fit, is rejected; if none is
-    left, the round raises ``RoundFailedError``. If ``inner`` weighs clients and replies carry no
-    weight, all weigh the same. A client whose budget is spent is not sampled again. ``reports``
-    holds a ``RoundReport`` for each round; its numbers are also in the metrics of the round.
+    left, the round raises ``RoundFailedError``. If replies carry no weight, all weigh the same. A
+    client whose budget is spent is not sampled again. ``reports`` holds a ``RoundReport`` for each
+    round; its numbers are also in the round's metrics.
 
-    A ``Sphere`` goes with strategies that average. Its terms travel once with each train message,
-    and a reply is a report of one to three bytes; all clients weigh the same.
+    A ``Sphere`` goes with strategies that average: replies are reports of one to three bytes, and
+    all clients weigh the same.
 
     Parameters
     ----------
     inner : Strategy
         Samples the clients and aggregates.
-    scheme : Scheme or Sphere
-        From ``jopeq.scheme``: the clients' own, or they refuse.
-    frozen, model
-        As for ``PayloadMod``; with a ``Sphere`` the mods' must be the same.
+    scheme, frozen
+        As for ``PayloadMod``: the clients' own scheme, or they refuse.
     delta : float (default: 0.0)
         The δ at which ``jopeq-epsilon`` is stated.
     max_weight_ratio, max_norm_ratio : float (default: 10.0)
         The largest weight, and the largest norm of an update, as multiples of the cohort's median.
-        A larger weight counts as this much, a longer update is rejected; ``math.inf`` sets no
-        bound. Both bound how far one client can move the model; neither is a defence against
-        poisoning.
+        A larger weight counts as this much, a longer update is rejected. They bound how far one
+        client can move the model, and are no defence against poisoning.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class PayloadStrategy(Wrapper):
         scheme: Scheme | Sphere,
         *,
         frozen: Iterable[str] = (),
-        model: Any = None,
         delta: float = 0.0,
         max_weight_ratio: float = 10.0,
         max_norm_ratio: float = 10.0,
@@ -102,12 +100,12 @@ class PayloadStrategy(Wrapper):
                     f"{name} must be a number of at least 1, got {ratio!r}: math.inf sets no bound"
                 )
         self._scheme = scheme  # with this round's clips of all tensors
-        self._delta, self._is_mean = delta, False
+        self._delta = delta
         self._max_weight_ratio, self._max_norm_ratio = max_weight_ratio, max_norm_ratio
         self._spent: dict[int, Composition] = {}
         self._models: dict[int, Model] = {}
         self._arrays: ArrayRecord | None = None
-        self._frozen = frozen_names(frozen, model)
+        self._frozen = check_frozen(frozen)
         self._round: Round | None = None  # of a Sphere
         self._numbers: dict[int, int] = {}  # of the clients in it
 
@@ -124,15 +122,20 @@ class PayloadStrategy(Wrapper):
         number = self._before + server_round
         messages = list(self.inner.configure_train(number, arrays, config, self.available(grid)))
         self._arrays = arrays
-        scheme = self._scheme
-        self._models = {}
-        shared: dict[int, Model] = {}
+        scheme, self._models, shared = self._scheme, {}, dict[int, Model]()
         for message in messages:
             content = message.content
             if id(content) not in shared:
                 shared[id(content)] = Model(content)
-            model = self._models[message.metadata.dst_node_id] = shared[id(content)]
-        self._begin_round([*shared.values()])
+            self._models[message.metadata.dst_node_id] = shared[id(content)]
+        models = [*shared.values()]
+        if isinstance(scheme, Sphere) and models:
+            if len(models) > 1:
+                raise ValueError("inner must send all clients one model: a Sphere has one round")
+            dimension = sum(models[0].floats[name].size for name in self.list_sent(models[0]))
+            seed, people = fresh_seed(), len(self._models)
+            self._round = scheme.round(dimension=dimension, seed=seed, people=people)
+            self._numbers = {node: number for number, node in enumerate(self._models)}
         for message in messages:
             node = message.metadata.dst_node_id
             model, own = self._models[node], self._numbers.get(node, 0)
@@ -147,18 +150,6 @@ class PayloadStrategy(Wrapper):
         self.reports.append(RoundReport(number, scheme.spec))
         return self.count_bytes(messages)
 
-    def _begin_round(self, models: list[Model]) -> None:
-        """The terms of a ``Sphere``'s round, of the one model that all clients get."""
-        if not isinstance(self._scheme, Sphere) or not models:
-            return
-        if len(models) > 1:
-            raise ValueError("inner must send all clients one model: a Sphere has one round")
-        (model,) = models
-        dimension = sum(model.floats[name].size for name in self.list_sent(model))
-        seed, people = fresh_seed(), len(self._models)
-        self._round = self._scheme.round(dimension=dimension, seed=seed, people=people)
-        self._numbers = {node: number for number, node in enumerate(self._models)}
-
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -167,7 +158,13 @@ class PayloadStrategy(Wrapper):
         answered = {reply.metadata.src_node_id for reply in received}
         self._rounds.note_missing(self._models.keys() - answered)
         errors = [reply for reply in received if not self._rounds.read(reply)]
-        opened = self._usable([reply for reply in received if not reply.has_error()])
+        opened = self._open_replies([reply for reply in received if not reply.has_error()])
+        for index, reason in bad_metrics([one.reply for one in opened], self.inner).items():
+            self._reject(opened[index].node, reason)
+        opened = self._accept(opened)
+        averaged = self._average(opened)
+        is_mean = averaged is not None
+        opened = self._decode_replies(self._accept(opened)) if averaged is None else averaged
         usable = [one.reply for one in opened]
         refusals = [failure for failure in report.failed if failure.is_refusal]
         if not usable and (report.rejected or refusals):
@@ -177,21 +174,11 @@ class PayloadStrategy(Wrapper):
         self._move_clips(opened)
         drop_uneven_lists(usable, self.inner)
         weigh(usable, self.inner, weights_of(usable, self.inner, self._max_weight_ratio))
-        with one_reply(self.inner, usable, is_mean=self._is_mean) as given:
+        with one_reply(self.inner, usable, is_mean=is_mean) as given:
             arrays, metrics = self.inner.aggregate_train(report.server_round, [*given, *errors])
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())
         return self.keep(with_types(arrays, self._arrays), metrics, server_round)
-
-    def _usable(self, replies: list[Message]) -> list[_Opened]:
-        """The accepted replies, each with a model instead of its payload."""
-        opened = self._open_replies(replies)
-        for index, reason in bad_metrics([one.reply for one in opened], self.inner).items():
-            self._reject(opened[index].node, reason)
-        opened = self._accept(opened)
-        averaged = self._average(opened)
-        self._is_mean = averaged is not None
-        return self._decode_replies(self._accept(opened)) if averaged is None else averaged
 
     def _open_replies(self, replies: list[Message]) -> list[_Opened]:
         """The replies whose payloads fit the model, as far as their headers tell."""
@@ -209,7 +196,11 @@ class PayloadStrategy(Wrapper):
                     raise PayloadError("no train message was sent to this node in this round")
                 model = self._models[node]
                 others = _others(reply.content, model)
-                opened = self._open(payload, node)
+                opened: Opened | bytes = payload
+                if self._round is None:
+                    opened = open_update(cast(Scheme, self._scheme), payload, model)
+                else:  # a report, as far as its form tells that it is of the round
+                    self._round.open_report(payload, self._numbers[node], None)
             except PayloadError as error:
                 self._reject(node, str(error))
                 continue
@@ -220,16 +211,8 @@ class PayloadStrategy(Wrapper):
             result.append(_Opened(reply, opened, model, others))
         return result
 
-    def _open(self, payload: bytes, node: int) -> Opened | bytes:
-        """A payload, or a report, as far as its form tells that it is one of the round."""
-        if self._round is None:
-            return open_update(cast(Scheme, self._scheme), payload, self._models[node])
-        self._round.open_report(payload, self._numbers[node], None)
-        return payload
-
     def _accept(self, opened: list[_Opened]) -> list[_Opened]:
-        rejected = self._rounds.report.rejected
-        return [one for one in opened if one.node not in rejected]
+        return [one for one in opened if one.node not in self._rounds.report.rejected]
 
     def _average(self, opened: list[_Opened]) -> list[_Opened] | None:
         """Give every reply the mean model; None where ``inner`` needs every client's.
@@ -263,13 +246,10 @@ class PayloadStrategy(Wrapper):
         """The mean of the reports of a ``Sphere``, each of which counts once."""
         if not opened:
             return []
-        total, model, end = terms.aggregator(), opened[0].model, 0
+        total, model = terms.aggregator(), opened[0].model
         for one in opened:
             total.add(one.opened, client=self._numbers[one.node])
-        mean, update = total.mean(), {}
-        for name in self.list_sent(model):
-            start, end = end, end + model.floats[name].size
-            update[name] = mean[start:end].reshape(model.floats[name].shape)
+        update = split(total.mean(), model, self.list_sent(model))
         return _with_mean(opened, move_floats(model, update))
 
     def _mean(self, opened: list[_Opened]) -> Mean:
@@ -278,7 +258,6 @@ class PayloadStrategy(Wrapper):
         return mean_of([one.opened for one in opened], weights, cast(Scheme, self._scheme))
 
     def _decode_replies(self, opened: list[_Opened]) -> list[_Opened]:
-        """Give every reply its client's model."""
         norms = []
         for one in opened:
             try:
@@ -331,7 +310,6 @@ class PayloadStrategy(Wrapper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict``."""
         super().load_state_dict(state)
         self._spent = {
             node: Composition(tuple((Mechanism(*m), times) for *m, times in counts))
@@ -386,7 +364,7 @@ def decode_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], floa
 
 def decode_update(opened: Opened, model: Model) -> dict[str, Values]:
     """The update alone."""
-    return opened.decode_like(widen(_select_named(opened, model)))
+    return opened.decode_like({n: widen(v) for n, v in _select_named(opened, model).items()})
 
 
 def _select_named(opened: Opened, model: Model) -> dict[str, Values]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from jopeq.analysis.learning import judge_records
+from jopeq.checks import check_count
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic
 from jopeq.flower.server import RoundFailedError, RoundReport, SumOptions, SumServer
@@ -44,39 +45,30 @@ def _keys(name: str) -> tuple[str, ...]:
 class RecordStrategy(Strategy):
     """Trains a PyTorch model on the records of hospitals, of which it learns noisy sums alone.
 
-    A round is one message to each hospital and back; hospitals that are new, or were away, are
-    asked for their keys at the same time. If a hospital does not answer, the others are asked again
-    (an attempt more in every ledger, so plan a few more ``rounds`` in the scheme than the run will
-    have). While there are too few hospitals the round waits, ``timeout`` of ``start`` at most. The
-    optimizer steps with the mean of the clipped gradients. When too few can pay for another round,
-    ``start`` returns the model. ``reports`` has a ``RoundReport`` for each round. With
-    ``evaluations`` of the scheme the hospitals' records are evaluated too, by private sums that the
-    same ε covers.
+    A round is one message to each hospital and back; new hospitals, and those that were away, are
+    asked for their keys at the same time. If one does not answer, the others are asked again: plan
+    a few more ``rounds`` in the scheme than the run will have. While there are too few hospitals
+    the round waits, ``timeout`` of ``start`` at most. The optimizer steps with the mean of the
+    clipped gradients. When too few can pay for another round, ``start`` returns the model.
+    ``reports`` has a ``RoundReport`` for each round. With ``evaluations`` of the scheme private
+    sums, which the same ε covers, evaluate the model on the hospitals' records.
 
     Parameters
     ----------
-    scheme : RecordSum
-        The same as the clients'.
+    scheme, run, scoring
+        The same as on the clients.
     model : nn.Module
         Trained in place.
-    optimizer : callable
-        Makes an optimizer of ``torch.optim`` from the parameters that are trained.
-    schedule : Optional[callable] (default: None)
-        Makes a learning-rate schedule from the optimizer; it steps once a round.
-    run : str (default: "")
-        As on the clients.
+    optimizer, schedule : callable
+        ``optimizer(parameters)`` makes one of ``torch.optim``, ``schedule(optimizer)`` a schedule
+        of learning rates, which steps once per round.
     checkpoint : Optional[path] (default: None)
         File of model, optimizer, schedule and protocol, written before each attempt leaves and
-        after each round. If there is one, ``start`` goes on from it.
-    csv : Optional[path] (default: None)
-        CSV file that gets a row a round.
-    writer : Optional[SummaryWriter] (default: None)
-        Gets the same numbers by ``add_scalar``.
+        after each round. If it exists, ``start`` goes on from it.
+    csv, writer
+        A CSV file that gets a row per round; a ``SummaryWriter`` that gets the same numbers.
     evaluate_every : Optional[int] (default: None)
-        Rounds from one evaluation on the hospitals' records to the next, while the scheme's
-        ``evaluations`` last. By default they are spread over all rounds.
-    scoring : Scoring
-        What an evaluation sums, as on the clients, without levels.
+        Rounds between evaluations, which are spread over all rounds by default.
     options
         See ``SumOptions``: ``trusted`` or ``unsigned``, ``min_available_nodes``, ``deadline``.
     """
@@ -105,21 +97,16 @@ class RecordStrategy(Strategy):
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self._csv, self._writer = None if csv is None else Path(csv), writer
         if evaluate_every is not None and not (evaluate_every >= 1 and scheme.evaluations):
-            raise ValueError(
-                f"evaluate_every={evaluate_every!r} must be at least 1, and the scheme needs "
-                f"evaluations, got {scheme.evaluations}"
-            )
+            told = f"at least 1, got {evaluate_every!r}, and evaluations of the scheme not 0"
+            raise ValueError(f"evaluate_every must be {told}")
         task = Task(scheme=scheme, dimension=self.dimension, run=run)
         self._sums = SumServer(task, "RecordStrategy", **options)
         self._sums.keep = self._save
+        self.reports: list[RoundReport] = self._sums.reports
         self._evaluation: SumServer | None = None
         if scheme.evaluations:
-            task = Task(
-                scheme=scheme.evaluation,
-                dimension=scoring.dimension,
-                run=run,
-                kind=MessageType.EVALUATE,
-            )
+            given, kind = scheme.evaluation, MessageType.EVALUATE
+            task = Task(scheme=given, dimension=scoring.dimension, run=run, kind=kind)
             self._evaluation = SumServer(task, "RecordStrategy: evaluation", **options)
             self._sums.beside, self._evaluation.beside = [self._evaluation], [self._sums]
             self._evaluation.keep = self._save
@@ -128,17 +115,11 @@ class RecordStrategy(Strategy):
         self._mean: NDArray[np.float64] | None = None
 
     @property
-    def reports(self) -> list[RoundReport]:
-        """One for each round."""
-        return self._sums.reports
-
-    @property
     def epsilon(self) -> float:
         """ε spent so far in this run, of a record of the hospital that sent most shares."""
         return self._sums.epsilon
 
     def summary(self) -> None:
-        """Log scheme, guarantee and what to expect."""
         scheme, plan = self.scheme, self.scheme.plan(self.dimension)
         log(INFO, "\t├──> JoPEQ: %s", scheme.spec)
         for line in str(scheme.guarantee).splitlines():
@@ -164,12 +145,8 @@ class RecordStrategy(Strategy):
         By default the rounds are the scheme's, and the model starts as it was given.
         ``timeout`` is how long a round may take, attempts and waiting for hospitals included.
         """
-        rounds = self.scheme.rounds if num_rounds is None else num_rounds
-        if not 0 <= rounds <= self.scheme.rounds:
-            raise ValueError(
-                f"num_rounds must be from 0 to rounds={self.scheme.rounds} of the scheme, got "
-                f"{rounds}: give both ends a scheme of more rounds"
-            )
+        given = self.scheme.rounds if num_rounds is None else num_rounds
+        rounds = check_count("num_rounds", given, 0, self.scheme.rounds)
         if evaluate_config is not None and self._evaluation is None:
             raise ValueError("evaluate_config: the scheme has no evaluations; use evaluate_fn")
         if self._checkpoint is not None and self._checkpoint.exists():
@@ -252,12 +229,11 @@ class RecordStrategy(Strategy):
         if not found.figures:
             log(WARNING, "RecordStrategy: evaluation: mostly noise, or no hospital evaluates")
             return []
-        told = []
         for name, interval in {**found.figures, "records": found.records}.items():
-            told.append("{} {:.4g} ({:.4g} to {:.4g})".format(name, *interval))
+            told = "RecordStrategy: hospitals' records: {} {:.4g} ({:.4g} to {:.4g})"
+            log(INFO, told.format(name, *interval))
             ends = zip(_keys(name), interval, strict=True)
             self._found |= {key: end for key, end in ends if end is not None}
-        log(INFO, "RecordStrategy: hospitals' records: %s", ", ".join(told))
         return []
 
     def aggregate_evaluate(
@@ -314,9 +290,8 @@ class RecordStrategy(Strategy):
         found = state.get("format"), state.get("scheme")
         if found != (_FORMAT, self.scheme.spec):
             raise ValueError(
-                f"the state is of format and scheme {found}, this strategy of "
-                f"{(_FORMAT, self.scheme.spec)}: make the strategy with the same settings, or "
-                "remove the checkpoint"
+                f"the state is of {found}, this strategy of {(_FORMAT, self.scheme.spec)}: give "
+                "the same settings or remove the checkpoint"
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -41,7 +41,6 @@ class RefusedError(JoPEQError):
         super().__init__(said or SENTENCES[code], code=code)
 
     def reply(self, msg: Message, made_by: object) -> Message:
-        """Log the details, and tell the server no more than the sentence."""
         name = type(made_by).__name__
         log(ERROR, "%s: %s", name, self.__cause__ or self)
         reason = f"{name} [{self.code}]: {self}"

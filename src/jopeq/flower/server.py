@@ -29,7 +29,7 @@ from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.tasks import RECORD, Task, digest_content
 from jopeq.random.streams import fresh_seed
 from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_accounting import RecordRounds, epsilon_of
+from jopeq.sums.record_accounting import epsilon_of
 from jopeq.sums.record_plan import epsilon_left
 from jopeq.sums.shares import centre, is_uniform
 
@@ -81,8 +81,8 @@ class RoundReport:
 class RoundFailedError(JoPEQError):
     """No client's reply could be used. ``code`` is ``budget-spent`` where clients cannot pay more.
 
-    ``arrays`` is the model the round started from, ``reports`` are those of all rounds, and
-    ``history`` is what ``start`` would have returned of the rounds before.
+    It carries the model the round began with (``arrays``), the ``reports`` of all rounds, and the
+    ``history`` that ``start`` would have returned of the rounds before.
     """
 
     code = "round-failed"
@@ -102,12 +102,8 @@ class RoundFailedError(JoPEQError):
 class Rounds:
     """Reports of all rounds, the history, and the nodes that will not take part.
 
-    Parameters
-    ----------
-    name : str
-        Of whom the log speaks.
-    lasting : Collection[str]
-        Codes of refusals after which a node is not asked again. A spent budget always is one.
+    ``name`` speaks in the log. After refusals of ``lasting`` codes, and where a budget is spent, a
+    node is not asked again.
     """
 
     def __init__(self, name: str, lasting: Collection[str] = ()) -> None:
@@ -118,7 +114,6 @@ class Rounds:
 
     @property
     def report(self) -> RoundReport:
-        """The last round's."""
         return self.reports[-1]
 
     def able(self, grid: Grid, least: int) -> list[int]:
@@ -126,30 +121,27 @@ class Rounds:
 
         ``RoundFailedError`` where so many refuse that waiting for ``least`` others is in vain.
         """
-        there = set(grid.get_node_ids())
-        self.refusing = {
-            n: one for n, one in self.refusing.items() if n in there or one.code == SPENT
-        }
+        there, least = set(grid.get_node_ids()), max(1, least)
+        for node in self.refusing.keys() - there:
+            if self.refusing[node].code != SPENT:
+                del self.refusing[node]
         able = sorted(there - self.refusing.keys())
-        if len(able) < max(1, least) <= len(there):
-            refusing = [one for n, one in self.refusing.items() if n in there]
+        if len(able) < least <= len(there):
+            refusing = [one for node, one in self.refusing.items() if node in there]
+            told = f"{len(able)} nodes are left and {least} are needed: "
             is_spent = len(there) - sum(one.code != SPENT for one in refusing) >= least
-            raise self.failure(
-                f"{len(able)} nodes are left and {max(1, least)} are needed: "
-                f"{'; '.join(map(str, refusing))}",
-                SPENT if is_spent else None,
-            )
+            code = SPENT if is_spent else None
+            raise self.failure(told + "; ".join(map(str, refusing)), code)
         return able
 
     def note_missing(self, nodes: Iterable[int]) -> None:
-        """Name the nodes that did not answer."""
         for node in sorted(nodes):
             self.report.missing.append(node)
             number = self.report.server_round
             self.warn("left out of round %d: node %d did not answer", number, node)
 
     def read(self, reply: Message, node: int | None = None) -> bool:
-        """Whether a reply has content. An error is written down, and whether its node is done.
+        """Whether a reply has content; an error is written down.
 
         Flower may answer for several nodes under one id: ``node`` says whose message it answers.
         """
@@ -164,7 +156,6 @@ class Rounds:
         return False
 
     def warn(self, text: str, *values: object) -> None:
-        """Log a warning."""
         log(WARNING, f"{self.name}: {text}", *values)
 
     def failure(self, text: str, code: str | None = None) -> RoundFailedError:
@@ -182,22 +173,15 @@ class Rounds:
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
-        """Reports, and who cannot pay, in plain values."""
-        return {
-            "reports": [
-                {**asdict(report), "failed": [tuple(one) for one in report.failed]}
-                for report in self.reports
-            ],
-            "unable": [tuple(one) for one in self.refusing.values() if one.code == SPENT],
-        }
+        told = [{**asdict(one), "failed": [tuple(f) for f in one.failed]} for one in self.reports]
+        spent = [tuple(one) for one in self.refusing.values() if one.code == SPENT]
+        return {"reports": told, "unable": spent}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict``."""
-        self.reports[:] = [
-            RoundReport(**{**one, "failed": [Failure(*f) for f in one["failed"]]})
-            for one in state["reports"]
-        ]
-        self.refusing = {one.node: one for one in (Failure(*f) for f in state["unable"])}
+        self.reports[:] = [RoundReport(**one) for one in state["reports"]]
+        for report in self.reports:
+            report.failed = [Failure(*one) for one in report.failed]
+        self.refusing = {one[0]: Failure(*one) for one in state["unable"]}
 
 
 class SumOptions(TypedDict, total=False):
@@ -240,28 +224,23 @@ class SumServer(Rounds):
         scheme = task.scheme
         if unsigned == (trusted is not None):
             raise ValueError(
-                f"trusted must name the file of all hospitals' public keys, got {trusted!r}: or "
-                "unsigned=True for a simulation without keys"
+                f"trusted must name the file of public keys, got {trusted!r}, or unsigned=True"
             )
         least = scheme.threshold if min_available_nodes is None else min_available_nodes
         if not scheme.threshold <= least <= scheme.clients:
-            raise ValueError(
-                f"min_available_nodes must be from threshold={scheme.threshold} to "
-                f"clients={scheme.clients}, got {least}"
-            )
+            bounds = f"threshold={scheme.threshold} to clients={scheme.clients}"
+            raise ValueError(f"min_available_nodes must be from {bounds}, got {least}")
         if deadline is not None and not 0.0 < deadline < math.inf:
             raise ValueError(f"deadline must be a number of seconds above 0, got {deadline!r}")
         self.task, self._least, self._deadline = task, least, deadline
         self._terms, self._file = task.terms(unsigned=unsigned), trusted
         self._trusted = read_trusted(trusted)
         self.server = self._new_server()
-        self.row: dict[str, float] = {}
-        """The last round in numbers."""
-        self.beside: list[SumServer] = []
-        """Sums of the same run, whose shares ε counts too."""
+        self.row: dict[str, float] = {}  # the last round in numbers
+        self.beside: list[SumServer] = []  # sums of the same run, whose shares ε counts too
         self.keep: Callable[[], object] = lambda: None
-        """Called when shares were counted, before their messages leave: a server that is killed
-        meanwhile must remember them."""
+        """Called when shares were counted, before their messages leave: a killed server must
+        remember them."""
         self._shares: Counter[str] = Counter()  # charged to each client
         self._covers: dict[int, int] = {}  # rounds that each node's ledger pays for
         self._slowest = 0.0
@@ -302,28 +281,21 @@ class SumServer(Rounds):
                     raise self.failure(f"round {number}: {error}") from error
                 time.sleep(_WAIT)
             except ProtocolError as error:
-                raise self.failure(
-                    f"round {number}: {error}; look for clients that vanish or send garbage, or "
-                    "raise largest_mean of the scheme (rounds of a survey)"
-                ) from error
+                why = "clients vanish or lie, or largest_mean (rounds of a survey) is too small"
+                raise self.failure(f"round {number}: {error}; {why}") from error
             finally:
                 self.report.rejected |= self.server.refused
         self._finish(time.monotonic() - began)
-        server, scheme = self.server, self.task.scheme
-        if server.total is None or server.attempt is None:
+        total, attempt, cohort = self.server.total, self.server.attempt, self.server.cohort
+        if total is None or attempt is None:
             raise ProtocolError("no sum is open")
-        return scheme.decode(
-            server.total,
-            seed=server.attempt.seed,
-            dimension=self.task.dimension,
-            clients=len(server.cohort),
-        )
+        given = {"dimension": self.task.dimension, "clients": len(cohort)}
+        return self.task.scheme.decode(total, seed=attempt.seed, **given)
 
     def _nodes(self, grid: Grid, until: float) -> list[int]:
-        """The nodes to ask, once there are enough of them.
+        """The nodes to ask, once there are enough: random ones for a ``ClientSum``.
 
-        Clients of a ``ClientSum`` are drawn at random out of all that are there. Hospitals of the
-        last cohort come first: they have sent their keys.
+        Hospitals of the last cohort come first: they have sent their keys.
         """
         told, most = 0.0, self.task.scheme.clients
         while True:
@@ -332,7 +304,8 @@ class SumServer(Rounds):
             if len(able) >= self._least:
                 if isinstance(self.task.scheme, ClientSum):
                     return sorted(able, key=lambda _: fresh_seed())[:most]
-                return sorted(able, key=lambda n: n not in self.server.cohort)[:most]
+                last = self.server.cohort
+                return sorted(able, key=lambda node: node not in last)[:most]
             if time.monotonic() > until:
                 raise self.failure(f"{len(able)} nodes came and {self._least} are needed")
             if time.monotonic() - told > 10.0:
@@ -341,7 +314,7 @@ class SumServer(Rounds):
             time.sleep(_WAIT if told else 0.0)
 
     def _follow_list(self) -> None:
-        """Take the list of trusted hospitals as its file has it now: hospitals come and go."""
+        """Read the list of trusted hospitals again: hospitals come and go."""
         found = read_trusted(self._file)
         if found != self._trusted:
             told = "the list of trusted hospitals has changed: %d new, %d gone, fingerprint now %s"
@@ -355,13 +328,21 @@ class SumServer(Rounds):
         self, grid: Grid, sent: dict[int, bytes], content: RecordDict
     ) -> list[tuple[int, bytes]]:
         """Send each message, and collect the answers that come in time."""
-        began, limit, report = time.monotonic(), self._limit(), self.report
+        began, down, limit = time.monotonic(), self.report.bytes_down, self._deadline
+        if limit is None:
+            slowest = max(_LEAST_DEADLINE, _SLOWEST * self._slowest)
+            limit = slowest if self._slowest else _FIRST_DEADLINE
         self._count_shares(sent)
-        messages = [self._message(node, data, content, limit) for node, data in sent.items()]
-        for message in messages:
-            node = message.metadata.dst_node_id
-            down = array_bytes(message.content) + len(sent[node])
-            report.bytes_down[node] = report.bytes_down.get(node, 0) + down
+        messages, given, size = [], self.task.offer, array_bytes(content)
+        for node, data in sent.items():
+            is_trained = self.server.is_training and kind_of(data) != Kind.ASK
+            own = RecordDict(dict(content) if is_trained else {})
+            own[RECORD] = record = ConfigRecord({"message": data, **given})
+            if not is_trained:  # lists that differ are told before anybody has paid
+                record["trusted"] = b"".join(sorted(self._trusted))
+            down[node] = down.get(node, 0) + len(data) + size * is_trained
+            kind = self.task.kind
+            messages.append(Message(own, dst_node_id=node, message_type=kind, ttl=limit))
         waiting = dict(zip(grid.push_messages(messages), sent, strict=True))
         found = list[tuple[int, bytes]]()
         while waiting:
@@ -377,27 +358,12 @@ class SumServer(Rounds):
             self._slowest = max(self._slowest, time.monotonic() - began)
         return found
 
-    def _limit(self) -> float:
-        if self._deadline is not None:
-            return self._deadline
-        if not self._slowest:
-            return _FIRST_DEADLINE
-        return max(_LEAST_DEADLINE, _SLOWEST * self._slowest)
-
-    def _message(self, node: int, data: bytes, content: RecordDict, limit: float) -> Message:
-        is_trained = self.server.is_training and kind_of(data) != Kind.ASK
-        own = RecordDict(dict(content) if is_trained else {})
-        own[RECORD] = record = ConfigRecord({"message": data, **self.task.offer})
-        if not is_trained:  # lists that differ are told before anybody has paid
-            record["trusted"] = b"".join(sorted(self._trusted))
-        return Message(own, dst_node_id=node, message_type=self.task.kind, ttl=limit)
-
     def _read_record(self, node: int, reply: Message) -> bytes:
-        """The circle's bytes of a reply; what the node says of its ledger is remembered."""
+        """The circle's bytes of a reply; note what the node says of its ledger."""
         record = reply.content.config_records.get(RECORD, ConfigRecord())
         data, covers = record.get("message", b""), record.get("covers")
         if isinstance(covers, int):
-            planned = self.task.mechanism.rounds
+            planned = self.task.scheme.rounds
             if node not in self._covers and covers < planned:
                 self.warn("node %d: its ledger covers %d of %d rounds", node, covers, planned)
             self._covers[node] = covers
@@ -430,48 +396,40 @@ class SumServer(Rounds):
 
     def _finish(self, seconds: float) -> None:
         """Keep in the report what came of the round, and log its line."""
-        server, report, scheme = self.server, self.report, self.task.scheme
-        attempt = 0 if server.attempt is None else server.attempt.attempt
-        report.entries = dict.fromkeys(server.cohort, self.task.dimension)
-        report.epsilon = dict.fromkeys(server.cohort, self.epsilon)
-        report.bytes_up = {node: report.bytes_up.get(node, 0) for node in server.cohort}
+        report, scheme, cohort = self.report, self.task.scheme, self.server.cohort
+        attempt = 0 if self.server.attempt is None else self.server.attempt.attempt
+        report.entries = dict.fromkeys(cohort, self.task.dimension)
+        report.epsilon = dict.fromkeys(cohort, epsilon := self.epsilon)
+        report.bytes_up = {node: report.bytes_up.get(node, 0) for node in cohort}
         up = sum(report.bytes_up.values())
         self.row = {
             "round": report.server_round,
             "attempt": attempt,
-            "hospitals": len(server.cohort),
+            "hospitals": len(cohort),
             "bytes": up,
             "seconds": round(seconds, 3),
-            "epsilon": self.epsilon,
+            "epsilon": epsilon,
         }
-        log(
-            INFO,
-            "%s: round %d, attempt %d: %d clients, %s bytes up, %.1f s, ε = %.4g of %g spent for a "
-            "%s",
-            *(self.name, report.server_round, attempt, len(server.cohort), f"{up:,}", seconds),
-            *(self.epsilon, scheme.epsilon, scheme.guarantee.unit),
-        )
+        told = "%s: round %d, attempt %d: %d clients, %s bytes up, %.1f s, ε = %.4g of %g spent"
+        numbers = self.name, report.server_round, attempt, len(cohort), f"{up:,}", seconds
+        log(INFO, f"{told} for a %s", *numbers, epsilon, scheme.epsilon, scheme.guarantee.unit)
 
     @property
     def epsilon(self) -> float:
         """ε spent so far in this run, at the client that sent most shares."""
-        spent = [one.spent for one in (self, *self.beside)]
-        return epsilon_of(spent, self.task.scheme.delta, self.task.scheme.epsilon)
+        scheme = self.task.scheme
+        tasks = [(one.task, one.shares) for one in (self, *self.beside)]
+        spent = [task.scheme.spend(task.dimension, shares) for task, shares in tasks]
+        return epsilon_of(spent, scheme.delta, scheme.epsilon)
 
     @property
     def shares(self) -> int:
         """Charged to the client that sent most."""
         return min(max(self._shares.values(), default=0), self.task.scheme.rounds)
 
-    @property
-    def spent(self) -> RecordRounds:
-        """These shares, as the accountant composes them."""
-        return self.task.scheme.spend(self.task.dimension, self.shares)
-
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a later run needs, in plain values."""
         return {
             **super().state_dict(),
             "server": self.server.state_dict(),
@@ -489,4 +447,4 @@ class SumServer(Rounds):
 def is_plausible(total: Any, attempt: Attempt) -> bool:
     """Whether a total can be a Gaussian's: one bad share makes it uniform, which masks are."""
     bits, length = attempt.plan.bits, attempt.plan.length
-    return not is_uniform(centre(total, bits, length, length), bits)
+    return not is_uniform(centre(total, bits, length), bits)

@@ -13,14 +13,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 
-from jopeq.circle import CircleClient, CircleTerms, Due, fingerprint, joins
+from jopeq.circle import Attempt, CircleClient, CircleTerms, Due, fingerprint, joins
 from jopeq.errors import BudgetSpentError, ProtocolError
 from jopeq.files import alone, atomic, check_own_file, own_folder
-from jopeq.flower.arrays import Model, frozen_names, sent_names, update_of, warn_unused
-from jopeq.flower.budget import Budget, budget_of
+from jopeq.flower.arrays import Model, check_frozen, sent_names, update_of, warn_unused
 from jopeq.flower.client import App, Mod, Work, hand_over, other_reply
-from jopeq.flower.node import LIMITS, check_columns, read_keys, refuse_budget
-from jopeq.flower.refusals import RefusedError
+from jopeq.flower.node import LIMITS, Budget, budget_of, check_columns, read_keys, refuse_budget
+from jopeq.flower.refusals import SENTENCES, RefusedError
 from jopeq.flower.tasks import (
     RECORD,
     Offer,
@@ -31,7 +30,6 @@ from jopeq.flower.tasks import (
     digest_content,
     query_task,
 )
-from jopeq.ledger import Ledger
 from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.statistics import Survey
 from jopeq.sums.client_sum import ClientSum
@@ -46,8 +44,7 @@ _AHEAD = 8  # rounds accounted for at once: the accountant takes a second to imp
 def reply_total(msg: Message, total: ClippedTotal) -> Message:
     """An app's reply to a train or evaluate message: the total for ``SumMod``, in this process.
 
-    For schemes with every record in every sample (``sampling=1``); see ``reply_sample`` for others.
-    The reply itself is empty. Without the mod nothing of the total leaves the node.
+    The reply itself is empty. With ``sampling`` below 1 answer with ``reply_sample``.
     """
     return hand_over(msg, total)
 
@@ -78,8 +75,7 @@ def reply_sample(
 def reply_table(msg: Message, table: Any) -> Message:
     """An app's reply to a query message: the hospital's table for ``SumMod``, in this process.
 
-    The mod makes the rows of the survey from the table, one row of each record. The reply itself is
-    empty. Without the mod nothing of the table leaves the node.
+    The reply itself is empty: without the mod nothing of the table leaves the node.
     """
     return hand_over(msg, table)
 
@@ -113,19 +109,16 @@ class SumMod(Mod):
         Name of the run, the same on both ends; each has its rounds in the ledger.
     unsigned : bool (default: False)
         For simulations: no identities.
-    frozen, model
+    frozen
         As for ``PayloadMod``: what a ``ClientSum`` leaves out. The strategy's must be the same.
-    dimension : Optional[int] (default: None)
-        Entries of a total, if known: other terms are refused.
-    evaluated : Optional[int] (default: None)
-        The same of an evaluation's.
+    dimension, evaluated : Optional[int] (default: None)
+        Entries of a total, and of an evaluation's, if known: other terms are refused.
     check : Optional[callable] (default: None)
-        Called with the content of a message to train or evaluate on, and whether it is the latter,
-        before anything is charged; raises to refuse the model.
+        ``check(content, is_evaluation)`` is called before anything is charged, and raises to refuse
+        the model.
     surveys : collection of Survey and Model, callable or None (default: ())
-        What query messages may ask for. None takes any survey and any model within the node's
-        configuration, which must bound ε and δ and list the columns; a callable is given what is
-        asked for besides, and raises to refuse it.
+        What query messages may ask for. None takes any within the node's configuration, which must
+        bound ε and δ and list the columns; a callable is given it besides, and raises to refuse it.
     """
 
     def __init__(
@@ -135,7 +128,6 @@ class SumMod(Mod):
         run: str = "",
         unsigned: bool = False,
         frozen: Iterable[str] = (),
-        model: Any = None,
         dimension: int | None = None,
         evaluated: int | None = None,
         check: Callable[[RecordDict, bool], object] | None = None,
@@ -147,41 +139,66 @@ class SumMod(Mod):
             query_task(survey, run).terms(unsigned=unsigned)
         self.app = ""  # its hash, where a guard knows it
         self._scheme, self._run, self._unsigned = scheme, run, unsigned
-        self._frozen = frozen_names(frozen, model)
+        self._frozen = check_frozen(frozen)
         self._dimension, self._evaluated = dimension, evaluated
         self._check, self._surveys = check, surveys
 
     def answer(self, app: App, node: Mapping[str, Any]) -> Message:
-        """Agree, charge, let the app compute, mask."""
         refuse_budget(node)
         offer = Offer.take(app.msg)
         if offer is None:
             return other_reply(app, node.get("metrics", {}))
         task = self._agree(offer)
         self._check_limits(node, task)
-        terms = task.terms(unsigned=self._unsigned)
+        terms, state = task.terms(unsigned=self._unsigned), app.context.state
         keys = _read_keys(node, terms, offer)
+        hospitals = fingerprint(keys.get("trusted", ()))
+        if keys:
+            log(INFO, "SumMod: fingerprint of the trusted hospitals: %s", hospitals)
         app.code, is_free, total_of = "model", joins(offer.data), None
         if not is_free and (len(app.msg.content) or task.asked):
             total_of = task.prepare(app.msg.content)
         content = None if is_free else digest_content(app.msg.content, offer.kind)
         app.code = "budget"
-        budget = _budget(app, node, task)
-        with budget.opened(app.context.state) as ledger:
-            trusted = keys.get("trusted", ())
-            about = {
-                "asked": task.words,
-                "app": self.app,
-                "hospital": str(node.get("client", app.context.node_id)),
-                "asker": f"run {app.msg.metadata.run_id} of the hospitals {fingerprint(trusted)}",
-            }
-            app.code, account = "protocol", _Account(task, budget, ledger, app.context.state, about)
-            client = account.member(terms, keys)
-            if is_free:
-                account.check()
+        epsilon = node.get("max-epsilon", task.scheme.epsilon)
+        delta = node.get("max-delta", task.scheme.delta)
+        given = Budget(epsilon=epsilon, delta=delta, keeps_its_own=True)  # whatever a file has
+        budget = budget_of(node, app.context.node_config, given) or given
+        about = {
+            "asked": task.words,
+            "app": self.app,
+            "hospital": str(node.get("client", app.context.node_id)),
+            "asker": f"run {app.msg.metadata.run_id} of the hospitals {hospitals}",
+        }
+        told: dict[str, Any] = {}
+        with budget.opened(state) as ledger:
+            app.code = "protocol"
+
+            def look() -> None:
+                """How many more rounds are paid: a ledger counts rounds and tells of no record."""
+                told["covers"] = ledger.covers(task.scheme, task.dimension, run=task.label)
+
+            def charge(attempt: Attempt) -> dict[str, float]:
+                ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
+                terms = task.scheme, task.dimension
+                ledger.charge(*terms, run=task.label, ahead=ahead, about=about)
+                budget.keep(ledger, state)
+                look()
+                spent, at = ledger.spent.epsilon, (attempt.round, attempt.attempt)
+                text = "SumMod: round %d, attempt %d: ε = %.4g of %g spent, %d more rounds covered"
+                log(INFO, text, *at, spent, ledger.budget, told["covers"])
+                return {"epsilon": spent}
+
+            home = budget.file.with_name(f"{budget.file.name}.circle")
+            keys = keys or {"identity": _passing_identity(own_folder(home))}
+            client = CircleClient(terms, home, charge=charge, count=lambda: ledger.rounds, **keys)
+            if is_free:  # refuse what could not be paid before others pay theirs
+                task.mechanism.plan(task.dimension)  # which may fail
+                look()
+                if not told["covers"]:
+                    raise BudgetSpentError("the ledger pays for no more round of this run")
             due = client.accept(offer.data, content=content)
         reply = due if isinstance(due, bytes) else _finish(due, app, task, total_of)
-        told = {} if account.covers is None else {"covers": account.covers}
         record = ConfigRecord({"message": reply, **told})
         return Message(RecordDict({RECORD: record}), reply_to=app.msg)
 
@@ -207,10 +224,9 @@ class SumMod(Mod):
             words="to see how well a model does" if is_evaluation else "to train a model",
         )
         if (task.spec, dimension, run) != (offer.spec, offer.dimension, offer.run):
+            mine, theirs = (run, dimension, task.spec), (offer.run, offer.dimension, offer.spec)
             raise ProtocolError(
-                f"the server's run is {offer.run!r:.80}, {offer.dimension!r:.40} entries of "
-                f"{offer.spec!r:.300}; this client's is {run!r}, {dimension} entries of "
-                f"{task.spec!r}; nothing was sent"
+                f"the server's terms are {theirs!r:.500}, this client's {mine!r:.500}"
             )
         return task
 
@@ -224,9 +240,9 @@ class SumMod(Mod):
         else:
             found = [one for one in agreed if (one.spec, self._run) == (offer.spec, run)]
             if not found:
+                asked = f"{run!r:.80} of {offer.spec!r:.300}"
                 raise ProtocolError(
-                    f"{run!r:.80} of {offer.spec!r:.300} is asked for, which is none of the "
-                    f"{len(agreed)} surveys and models of {self._run!r} that this client answers"
+                    f"{asked} is none of this client's surveys and models of {self._run!r}"
                 )
             query, needs = found[0], ()
         is_later = not isinstance(query, Survey) and offer.dimension != query.method.dimension(0)
@@ -235,15 +251,15 @@ class SumMod(Mod):
     def _check_limits(self, node: Mapping[str, Any], task: Task) -> None:
         """Refuse what is beyond the node's configuration."""
         scheme = task.mechanism
-        found = {name: float(getattr(scheme, name)) for name in LIMITS}
-        found["rounds"] = float(scheme.sums)
-        if self._unsigned:
-            found["epsilon"] = epsilon_left(scheme, task.dimension, 1)
-            told = "SumMod: unsigned: a server that invents clients leaves one of them ε = %.3g"
-            log(WARNING, told, found["epsilon"])
-        if missing := [key for key in task.needs if key not in node]:
-            raise ValueError(f"jopeq-{missing[0]} of the node's configuration must be set")
-        for name, value in found.items():
+        for key in task.needs:
+            if key not in node:
+                raise ValueError(f"jopeq-{key} of the node's configuration must be set")
+        for name in LIMITS:
+            value = float(scheme.sums if name == "rounds" else getattr(scheme, name))
+            if self._unsigned and name == "epsilon":
+                value = epsilon_left(scheme, task.dimension, 1)
+                told = "SumMod: unsigned: a server that invents clients leaves one of them ε = %.3g"
+                log(WARNING, told, value)
             most = node.get(f"max-{name}", value)
             if not value <= most:
                 beyond = ValueError(f"{name} is {value:g}, and jopeq-max-{name} is {most:g}")
@@ -274,10 +290,8 @@ def _total_of(scheme: RecordSum, found: Any) -> Any:
         most = scheme.capacity(found.most_records)
         return found.total_of(draw_sample(found.count, scheme.sampling, most, PrivateStream()))
     if scheme.sampling < 1.0:
-        raise ValueError(
-            f"sampling={scheme.sampling:g} and the mod has drawn no sample for the app's total: "
-            "answer with reply_sample(msg, count, total_of)"
-        )
+        told = f"sampling={scheme.sampling:g} and the mod has drawn no sample for the app's total"
+        raise ValueError(f"{told}: answer with reply_sample(msg, count, total_of)")
     return found
 
 
@@ -285,88 +299,25 @@ def _read_keys(node: Mapping[str, Any], terms: CircleTerms, offer: Offer) -> dic
     """Return the node's keys, if the terms need them and the server has the same list."""
     keys = read_keys(node.get("identity"), node.get("trusted"))
     if terms.unsigned == bool(keys):
+        if keys:
+            raise ValueError("this node has keys (jopeq-identity) and the app is unsigned=True")
         raise ValueError(
-            "this node has keys (jopeq-identity, jopeq-trusted) and the app is unsigned: it would "
-            "be let in without them"
-            if keys
-            else "jopeq-identity and jopeq-trusted of the node's configuration must name this "
+            "jopeq-identity and jopeq-trusted of the node's configuration must name this "
             "hospital's key and the public keys of all; unsigned=True is for simulations"
         )
     if keys:
-        mine = keys["trusted"]
-        log(INFO, "SumMod: fingerprint of the trusted hospitals: %s", fingerprint(mine))
-        listed = offer.trusted if isinstance(offer.trusted, bytes) else b"".join(mine)
-        theirs = frozenset(listed[at : at + 32] for at in range(0, len(listed), 32))
+        mine = theirs = keys["trusted"]
+        if isinstance(listed := offer.trusted, bytes):
+            theirs = {listed[at : at + 32] for at in range(0, len(listed), 32)}
         if theirs != mine:  # nothing of either list is a secret
             lacks = [
                 ", ".join(f"{key.hex()[:8]}…" for key in sorted(one)) or "none"
                 for one in (theirs - mine, mine - theirs)
             ]
-            raise RefusedError(
-                "trusted",
-                f"your lists of trusted hospitals differ: fingerprint {fingerprint(mine)} here and "
-                f"{fingerprint(theirs)} on the server; missing here {lacks[0]}, missing there "
-                f"{lacks[1]}",
-            )
+            told = f"fingerprint {fingerprint(mine)} here and {fingerprint(theirs)} on the server"
+            told += f"; missing here {lacks[0]}, missing there {lacks[1]}"
+            raise RefusedError("trusted", f"{SENTENCES['trusted']}: {told}")
     return keys
-
-
-def _budget(app: App, node: Mapping[str, Any], task: Task) -> Budget:
-    """The ledger of the data set: a file of the node's has a budget of its own."""
-    epsilon = node.get("max-epsilon", task.scheme.epsilon)
-    delta = node.get("max-delta", task.scheme.delta)
-    given = Budget(epsilon=epsilon, delta=delta, keeps_its_own=True)
-    found = budget_of(node, app.context.node_config, given)
-    return given if found is None else found
-
-
-@dataclass
-class _Account:
-    """A client's open ledger as its circles use it.
-
-    ``covers`` is how many more rounds of the task the ledger pays for. The server may know it: a
-    ledger counts rounds, and nothing in it depends on a record.
-    """
-
-    task: Task
-    budget: Budget
-    ledger: Ledger
-    state: RecordDict
-    about: Mapping[str, str]
-    covers: int | None = None
-
-    def check(self) -> None:
-        """Refuse to take part where the next share could not be paid, before others pay theirs."""
-        self.task.mechanism.plan(self.task.dimension)  # which may fail
-        self._look()
-        if not self.covers:
-            raise BudgetSpentError("the ledger pays for no more round of this run")
-
-    def _look(self) -> None:
-        task = self.task
-        self.covers = self.ledger.covers(task.scheme, task.dimension, run=task.label)
-
-    def member(self, terms: CircleTerms, keys: Mapping[str, Any]) -> CircleClient:
-        """The client as a member of the circle."""
-        home = self.budget.file.with_name(f"{self.budget.file.name}.circle")
-        return CircleClient(
-            terms,
-            home,
-            charge=self._charge,
-            count=partial(getattr, self.ledger, "rounds"),
-            **(keys or {"identity": _passing_identity(own_folder(home))}),
-        )
-
-    def _charge(self, attempt: Any) -> dict[str, Any]:
-        task, ledger = self.task, self.ledger
-        ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
-        ledger.charge(task.scheme, task.dimension, run=task.label, ahead=ahead, about=self.about)
-        self.budget.keep(ledger, self.state)
-        self._look()
-        spent = ledger.spent.epsilon
-        told = "SumMod: round %d, attempt %d: ε = %.4g of %g is spent, the ledger covers %d more"
-        log(INFO, told, attempt.round, attempt.attempt, spent, ledger.budget, self.covers)
-        return {"epsilon": spent}
 
 
 def _passing_identity(home: Path) -> Ed25519PrivateKey:
@@ -391,12 +342,10 @@ def _finish(due: Due, app: App, task: Task, total_of: Callable[[Any], Any] | Non
         if not isinstance(total, ClippedTotal):
             raise TypeError("the app must answer with reply_sample, reply_total or reply_table")
         if (total.dimension, total.clip) != (task.dimension, task.scheme.clip):
-            raise ValueError(
-                f"the app's total has {total.dimension} entries clipped to {total.clip:g}, the "
-                f"terms say {task.dimension} and {task.scheme.clip:g}"
-            )
+            found, wanted = (total.dimension, total.clip), (task.dimension, task.scheme.clip)
+            raise ValueError(f"the app's total has dimension and clip {found}, the terms {wanted}")
     except BaseException:
         log(ERROR, "SumMod: a total of 0 is sent", exc_info=True)
         total = ClippedTotal(task.dimension, task.scheme.clip)
-    clients = attempt.clients or task.scheme.clients
+    clients = attempt.clients or None
     return due.finish(task.mechanism.encode(total, seed=attempt.seed, clients=clients))

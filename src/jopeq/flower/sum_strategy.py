@@ -11,11 +11,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from jopeq.flower.arrays import Model, frozen_names, move, sent_names, warn_unused
-from jopeq.flower.screening import averages, chain, weigh
+from jopeq.flower.arrays import Model, check_frozen, move, sent_names, split, warn_unused
 from jopeq.flower.server import SumOptions, SumServer
 from jopeq.flower.tasks import Task, check_scheme
-from jopeq.flower.wrapper import Wrapper, with_types
+from jopeq.flower.wrapper import Wrapper, averages, chain, weigh, with_types
 from jopeq.sums.client_sum import ClientSum
 
 
@@ -24,21 +23,17 @@ class SumStrategy(Wrapper):
 
     A round asks a random cohort of up to ``scheme.clients`` nodes, out of all that are there, and
     waits for ``scheme.threshold`` of them, at most for the ``timeout`` of ``start``. ``inner`` says
-    what they are sent, and sees one reply: the server's arrays plus the mean update of those who
-    answered, all of whom weigh the same. Whoever does not answer in time or as agreed has dropped
-    out; a warning names it, and later rounds ask it less often. When too few clients can pay for
-    another round, ``start`` returns the model. ``reports`` holds a ``RoundReport`` for each round.
+    what they are sent, and sees one reply: the server's arrays plus the plain mean of the updates.
+    Whoever does not answer in time or as agreed has dropped out; a warning names it, and later
+    rounds ask it less often. When too few clients can pay for another round, ``start`` returns the
+    model. ``reports`` holds a ``RoundReport`` for each round.
 
     Parameters
     ----------
     inner : Strategy
         Makes the message to the clients, and turns the mean into the next model.
-    scheme : ClientSum
-        The clients' own, or they refuse.
-    frozen, model
-        As for ``PayloadMod``; the mods' must be the same.
-    run : str (default: "")
-        As on the clients.
+    scheme, frozen, run
+        The same as on the clients, or they refuse.
     options
         See ``SumOptions``: ``trusted`` or ``unsigned``, ``min_available_nodes``, ``deadline``.
     """
@@ -49,7 +44,6 @@ class SumStrategy(Wrapper):
         scheme: ClientSum,
         *,
         frozen: Iterable[str] = (),
-        model: Any = None,
         run: str = "",
         **options: Unpack[SumOptions],
     ) -> None:
@@ -57,11 +51,10 @@ class SumStrategy(Wrapper):
         super().__init__(inner, scheme)
         if not averages(inner):
             raise ValueError(
-                f"inner must average: {type([*chain(inner)][-1]).__name__} reads the clients' "
-                "models, and a private sum shows their mean alone; use FedAvg, FedProx, FedAvgM, "
-                "FedAdam, FedAdagrad or FedYogi"
+                "inner must average, as a private sum shows the mean alone: use FedAvg, FedProx, "
+                f"FedAvgM, FedAdam, FedAdagrad or FedYogi, got {type([*chain(inner)][-1]).__name__}"
             )
-        self._frozen, self._run = frozen_names(frozen, model), run
+        self._frozen, self._run = check_frozen(frozen), run
         self._options = options
         self._saved: Mapping[str, Any] = {}
         self._mean: tuple[Message, Model, NDArray[Any], ArrayRecord] | None = None
@@ -73,19 +66,19 @@ class SumStrategy(Wrapper):
 
     def _serve(self, dimension: int) -> SumServer:
         """The server of sums of this dimension: the model tells it."""
-        found = self._rounds
-        if not isinstance(found, SumServer) or found.task.dimension != dimension:
-            found, before = self._new_server(dimension), found
-            found.history, found.reports = before.history, before.reports
-            found.refusing = before.refusing
-            if self._saved:
-                found.load_state_dict(self._saved)
-            self._rounds, self._saved = found, {}
-            found.announce()
+        before = self._rounds
+        if isinstance(before, SumServer) and before.task.dimension == dimension:
+            return before
+        self._rounds = found = self._new_server(dimension)
+        for name in ("history", "reports", "refusing"):
+            setattr(found, name, getattr(before, name))
+        if self._saved:
+            found.load_state_dict(self._saved)
+        self._saved = {}
+        found.announce()
         return found
 
     def list_sent(self, model: Model) -> list[str]:
-        """Names of the arrays whose updates are summed."""
         return sent_names(model, self._frozen)
 
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
@@ -94,13 +87,9 @@ class SumStrategy(Wrapper):
         done = len(self.reports)
         if done + rounds > self.scheme.rounds:
             self._rounds.warn(
-                "%d rounds are asked for%s and rounds=%d of the scheme: a client takes part in no "
-                "more, and the run ends when fewer than %d clients are left. For more give both "
-                "ends a scheme with more rounds",
-                rounds,
-                f" after {done}" if done else "",
-                self.scheme.rounds,
-                self.scheme.threshold,
+                "%d rounds are asked for%s and a client takes part in rounds=%d of the scheme: for "
+                "more give both ends a scheme with more rounds",
+                *(rounds, f" after {done}" if done else "", self.scheme.rounds),
             )
         super().announce(arrays, clients, rounds)
 
@@ -128,7 +117,8 @@ class SumStrategy(Wrapper):
         if self._mean is None:
             return self.keep(None, None, server_round)
         (first, model, mean, before), self._mean = self._mean, None
-        arrays = {name: Array(value) for name, value in self._move(model, mean).items()}
+        update = split(np.asarray(mean, np.float32), model, self.list_sent(model))
+        arrays = {name: Array(value) for name, value in move(model.floats, update).items()}
         reply = Message(RecordDict(dict(model.records(arrays))), reply_to=first)
         weigh([reply], self.inner, [1.0])
         report = self._rounds.report
@@ -136,15 +126,6 @@ class SumStrategy(Wrapper):
         metrics = MetricRecord() if metrics is None else metrics
         metrics.update(report.metrics())
         return self.keep(with_types(found, before), metrics, server_round)
-
-    def _move(self, model: Model, mean: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """The server's arrays after the mean update, which is in the clients' coordinates."""
-        update, end = {}, 0
-        for name in self.list_sent(model):
-            shape, size = model.floats[name].shape, model.floats[name].size
-            start, end = end, end + size
-            update[name] = np.asarray(mean[start:end], np.float32).reshape(shape)
-        return move(model.floats, update)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state_dict``; the sums do so when the model tells their dimension."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from logging import ERROR
 from typing import Any, NamedTuple
 
@@ -38,23 +39,18 @@ Query = Survey | Model
 """The subject of query messages: a survey is one sum, the fit of a model several."""
 
 
-def _as_it_is(content: RecordDict) -> Callable[[Any], Any]:
-    return lambda found: found
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """One sum that is taken again and again: of updates, of clipped gradients, of a table's rows.
 
-    ``kind`` is Flower's type of the messages, ``spec`` the terms in words that are compared,
-    ``label`` the run's name in ledger and audit file, ``words`` what is asked, for people.
-    ``needs`` are keys that the node's configuration must have because the server chose the terms,
-    ``asked`` the columns that are read and how, ``attempts`` the most at one round, each with a
-    charge of its own.
+    ``kind`` is Flower's type of the messages, ``spec`` the terms that are compared, ``label`` the
+    run's name in ledger and audit file, ``words`` what is asked, for people. ``needs`` are keys
+    that the node's configuration must have because the server chose the terms, ``asked`` the
+    columns that are read and how, ``attempts`` the most at one round, each charged.
 
     ``prepare(content)``, of the client, refuses a message that cannot be used, before anything is
-    charged, and returns what makes the ``ClippedTotal`` of what the app found: of what it handed
-    over, else of the content of its reply.
+    charged. It returns a function from what the app handed over, else from the content of its
+    reply, to the ``ClippedTotal``.
     """
 
     scheme: Sum
@@ -67,7 +63,9 @@ class Task:
     needs: tuple[str, ...] = ()
     asked: tuple[tuple[str, str], ...] = ()
     attempts: int = 8
-    prepare: Callable[[RecordDict], Callable[[Any], Any]] = field(default=_as_it_is, compare=False)
+    prepare: Callable[[RecordDict], Callable[[Any], Any]] = field(
+        default=lambda content: lambda found: found, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", self.spec or self.scheme.spec)
@@ -91,24 +89,17 @@ class Task:
             text = json.dumps(found.integers[1:])
             return Plan(bits=found.bits, length=self.dimension, text=text)
 
+        scheme = self.scheme
         return CircleTerms(
-            circle=self.label,
-            spec=f"{self.spec} of {self.dimension} entries",
-            plan=plan,
-            clients=self.scheme.clients,
-            threshold=self.scheme.threshold,
-            colluding=self.scheme.colluding,
-            attempts=self.attempts,
-            dropouts=self.scheme.dropouts,
-            unsigned=unsigned,
-        )
+            circle=self.label, spec=f"{self.spec} of {self.dimension} entries", plan=plan,
+            clients=scheme.clients, threshold=scheme.threshold, colluding=scheme.colluding,
+            attempts=self.attempts, dropouts=scheme.dropouts, unsigned=unsigned,
+        )  # fmt: skip
 
 
 def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int = 0) -> Task:
     """The sum of a survey, or of a step of a fit; the app hands over its table."""
-
-    def tell(error: Exception) -> None:
-        log(ERROR, "JoPEQ: %s: %s", query.name, error)
+    tell = partial(log, ERROR, "JoPEQ: %s: %s", query.name)
 
     def prepare(content: RecordDict) -> Callable[[Any], Any]:
         if isinstance(query, Survey):
@@ -123,31 +114,22 @@ def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int
     asked: tuple[tuple[str, str], ...]
     if isinstance(query, Survey):
         scheme, dimension, asked = query.sum, query.dimension, query.asked
+        columns = dict[str, list[str]]()
+        for one in query.questions:
+            columns.setdefault(one.name, []).append(one.column)
+        words = " and ".join(f"{name} of {', '.join(some)}" for name, some in columns.items())
+        attempts = scheme.rounds
     else:
         scheme, dimension, asked = query.sum_of(step), query.method.dimension(step), query.keys
+        given = dict.fromkeys(name for name, _ in query.design.keys)
+        outcome = " and ".join(dict.fromkeys(name for name, _ in query.outcome_keys))
+        words = f"a {query.word} model of {outcome} by {', '.join(given)}"
+        attempts = 1 + query.repeats
     return Task(
-        scheme=scheme,
-        dimension=dimension,
-        run=run,
-        kind=MessageType.QUERY,
-        spec=query.spec,
-        label=f"{query.name} {run}".rstrip(),
-        words=_words_of(query),
-        needs=needs,
-        asked=asked,
-        attempts=scheme.rounds if isinstance(query, Survey) else 1 + query.repeats,
-        prepare=prepare,
-    )
-
-
-def _words_of(query: Query) -> str:
-    if isinstance(query, Survey):
-        names = dict.fromkeys(one.name for one in query.questions)
-        asked = {n: [one.column for one in query.questions if one.name == n] for n in names}
-        return " and ".join(f"{name} of {', '.join(asked[name])}" for name in names)
-    columns = list(dict.fromkeys(name for name, _ in query.design.keys))
-    outcome = " and ".join(dict.fromkeys(name for name, _ in query.outcome_keys))
-    return f"a {query.word} model of {outcome} by {', '.join(columns)}"
+        scheme=scheme, dimension=dimension, run=run, kind=MessageType.QUERY, spec=query.spec,
+        label=f"{query.name} {run}".rstrip(), words=words, needs=needs, asked=asked,
+        attempts=attempts, prepare=prepare,
+    )  # fmt: skip
 
 
 def step_content(step: int, sent: Mapping[str, Any]) -> RecordDict:
@@ -166,10 +148,10 @@ def read_step(content: RecordDict) -> tuple[int, dict[str, Any]]:
 def check_scheme(scheme: Any, unsigned: bool, *kinds: type[Any]) -> None:
     """``ValueError`` for another kind of scheme, and for a threshold that protects nobody."""
     if not isinstance(scheme, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
         raise ValueError(
-            f"scheme must be a {' or '.join(kind.__name__ for kind in kinds)}, got {scheme!r}: "
-            "a RecordSum goes with RecordStrategy, a ClientSum with SumStrategy, other schemes "
-            "with PayloadStrategy"
+            f"scheme must be a {names}, got {scheme!r}: a RecordSum goes with RecordStrategy, a "
+            "ClientSum with SumStrategy, other schemes with PayloadStrategy"
         )
     Task(scheme=scheme, dimension=1, run="").terms(unsigned=unsigned)
 
@@ -197,11 +179,11 @@ class Offer(NamedTuple):
                 "use SumStrategy or RecordStrategy there"
             )
         del msg.content[RECORD]
-        spec, dimension, run = (record.get(name) for name in ("scheme", "dimension", "run"))
+        spec, run = record.get("scheme"), record.get("run")
         for text, most in ((spec, _MOST_SPEC), (run, _MOST_NAME)):
             if not isinstance(text, str) or len(text) > most:
                 raise ProtocolError(f"texts of at most {most} characters are read: {text!r:.80}")
-        return cls(kind, spec, dimension, run, data, record.get("trusted"))
+        return cls(kind, spec, record.get("dimension"), run, data, record.get("trusted"))
 
     def read_scheme(self) -> RecordSum:
         """The scheme that a server names, if its assumptions are no bolder than the usual ones."""
@@ -210,10 +192,8 @@ class Offer(NamedTuple):
         if name != scheme.name or scheme.spec != self.spec:
             raise ValueError(f"spec {self.spec!r:.300} is none of a RecordSum")
         if scheme.colluding < 1 or scheme.batch_dependence < _MOVED:
-            raise ValueError(
-                f"colluding must be at least 1 and batch_dependence at least {_MOVED:g}, got "
-                f"{self.spec}"
-            )
+            least = f"colluding must be at least 1 and batch_dependence at least {_MOVED:g}"
+            raise ValueError(f"{least}, got {self.spec}")
         return scheme
 
     def read_query(self) -> Query:

@@ -1,29 +1,35 @@
-"""``Wrapper``: what the strategies that wrap another strategy share."""
+"""``Wrapper``: what strategies around another share, and how they screen replies for it."""
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from logging import INFO, WARNING
-from typing import Any, cast
+from statistics import median_high, median_low
+from typing import Any, Literal, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedYogi,
+    Result,
+    Strategy,
+)
 
 from jopeq import kernels
 from jopeq.analysis.learning import judge, mean_error
 from jopeq.flower.arrays import Model, array_bytes, is_float
-from jopeq.flower.screening import (
-    bad_metrics,
-    chain,
-    drop_uneven_lists,
-    weigh,
-    weights_of,
-)
 from jopeq.flower.server import RoundFailedError, RoundReport, Rounds
 
 _STATE_FORMAT = 4
@@ -37,19 +43,15 @@ class Wrapper(Strategy):
     def __init__(self, inner: Strategy, scheme: Any) -> None:
         if not isinstance(inner, Strategy):
             raise TypeError(
-                f"inner must be a strategy of flwr.serverapp.strategy, got {type(inner)!r}: those "
-                "of flwr.server.strategy belong to Flower's older API, which carries no payloads"
+                f"inner must be a strategy of flwr.serverapp.strategy, got {type(inner)!r}: the "
+                "older API (flwr.server.strategy) carries no payloads"
             )
         self.inner, self.scheme = inner, scheme
         self._rounds = Rounds(type(self).__name__)
+        self.reports: list[RoundReport] = self._rounds.reports
         self._left = 1  # rounds that are still to come, as far as known
         self._timeout = 3600.0
         self._resumed = self._before = 0  # rounds before this run, once it starts
-
-    @property
-    def reports(self) -> list[RoundReport]:
-        """One for each round."""
-        return self._rounds.reports
 
     @abstractmethod
     def list_sent(self, model: Model) -> list[str]:
@@ -85,13 +87,16 @@ class Wrapper(Strategy):
     ) -> Result:
         """Run as Flower's ``Strategy.start``; a ``RoundFailedError`` carries the rounds before it.
 
-        When too few clients can pay for another round, the run ends and returns the model. After
-        ``load_state_dict`` rounds are numbered on, as the moments of FedAdam need it.
+        The run ends with the model when too few clients can pay for another round. After
+        ``load_state_dict`` rounds are numbered on, as FedAdam's moments need it.
         """
         history = self._rounds.history = Result(arrays=initial_arrays)
         self._left, self._timeout = num_rounds, timeout
         self._before, self._resumed = self._resumed, 0
-        self.announce(initial_arrays, self._estimate_sample(grid), num_rounds)
+        there = max(len(list(grid.get_node_ids())), int(self._largest("min_available_nodes")))
+        sampled = int(there * (self._largest("fraction_train") or 1))
+        sampled = max(sampled, int(self._largest("min_train_nodes")))
+        self.announce(initial_arrays, sampled, num_rounds)
 
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             found = cast(Any, evaluate_fn)(number, arrays)
@@ -107,35 +112,24 @@ class Wrapper(Strategy):
         finally:
             self._before = 0
 
-    def _estimate_sample(self, grid: Grid) -> int:
-        """About how many clients ``inner`` will sample in a round."""
-
-        def largest(name: str) -> float:
-            return max((getattr(one, name, 0) for one in chain(self.inner)), default=0)
-
-        there = max(len(list(grid.get_node_ids())), int(largest("min_available_nodes")))
-        return max(int(there * (largest("fraction_train") or 1)), int(largest("min_train_nodes")))
+    def _largest(self, name: str) -> float:
+        return max(getattr(one, name, 0) for one in chain(self.inner))
 
     def prepare(self, entries: int, arrays: ArrayRecord) -> None:
         """Load the kernels that a round will need before it begins with these arrays."""
         prepare_kernels(entries * self._left)
-        self._left = 1  # announced
-        self._rounds.history.arrays = arrays
+        self._left, self._rounds.history.arrays = 1, arrays
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Let ``inner`` do it; the bytes that are sent are counted."""
         number = self._before + server_round
         return self.count_bytes(list(self.inner.configure_evaluate(number, arrays, config, grid)))
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Let ``inner`` do it, with the bytes sent down and without replies that do not fit.
-
-        Clients send the metrics that they name, which may be none.
-        """
+        """Let ``inner`` do it, without replies that do not fit."""
         received = list(replies)
         good = [one for one in received if not one.has_error() and one.content.metric_records]
         for index, reason in reversed(bad_metrics(good, self.inner, "evaluate").items()):
@@ -167,15 +161,13 @@ class Wrapper(Strategy):
 
         ``RoundFailedError`` if Flower would wait for ever for nodes that will not come back.
         """
-        names = ("min_train_nodes", "min_available_nodes")
-        least = max(getattr(one, n, 0) for one in chain(self.inner) for n in names)
-        able = self._rounds.able(grid, least)
+        least = max(self._largest("min_train_nodes"), self._largest("min_available_nodes"))
+        able = self._rounds.able(grid, int(least))
         return cast(Grid, _Available(grid, able)) if self._rounds.refusing else grid
 
     def keep(
         self, arrays: ArrayRecord | None, metrics: MetricRecord | None, server_round: int
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The result of a round, which the history keeps too."""
         history = self._rounds.history
         if metrics is not None:
             history.train_metrics_clientapp[server_round] = metrics
@@ -186,11 +178,7 @@ class Wrapper(Strategy):
     # To disk and back
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that a later run goes on from: plain values and arrays, to be pickled.
-
-        Nodes without budget, the reports, and the momentum and moments of Flower's own inner
-        strategies. The model is not in it.
-        """
+        """The state that a later run goes on from, to be pickled; the model is not in it."""
         return {
             "format": _STATE_FORMAT,
             "scheme": self.scheme.spec,
@@ -202,17 +190,12 @@ class Wrapper(Strategy):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` of a strategy with the same settings returned.
-
-        Load only what you saved yourself: unpickling can run any code.
-        """
+        """Go on from ``state_dict``. Load what you saved yourself: unpickling can run any code."""
         if state.get("format") != _STATE_FORMAT:
             raise ValueError(f"format must be {_STATE_FORMAT}, got {state.get('format')!r}")
         if state["scheme"] != self.scheme.spec:
-            raise ValueError(
-                f"the state was saved with scheme {state['scheme']} and this strategy has "
-                f"{self.scheme.spec}: make the strategy with the same settings"
-            )
+            told = f"the state is of scheme {state['scheme']}, this strategy of {self.scheme.spec}"
+            raise ValueError(f"{told}: make the strategy with the same settings")
         strangers = set().union(*state["inner"]).difference(_OPTIMIZER)
         if strangers or len(state["inner"]) != len(list(chain(self.inner))):
             raise ValueError("the state was saved with other strategies inside: wrap the same ones")
@@ -223,16 +206,11 @@ class Wrapper(Strategy):
 
 
 class _Available:
-    """A grid with some of its nodes."""
-
     def __init__(self, grid: Grid, able: list[int]) -> None:
-        self._grid, self._able = grid, set(able)
+        self._grid, self.get_node_ids = grid, lambda: able
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
-
-    def get_node_ids(self) -> list[int]:
-        return [node for node in self._grid.get_node_ids() if node in self._able]
 
 
 def prepare_kernels(entries: int) -> None:
@@ -258,3 +236,169 @@ def with_types(arrays: ArrayRecord | None, before: ArrayRecord | None) -> ArrayR
         elif arrays[name].dtype != old.dtype:
             arrays[name] = Array(arrays[name].numpy().astype(old.numpy().dtype))
     return arrays
+
+
+# Replies that would spoil the round for all clients, found before ``inner`` sees them
+
+Phase = Literal["train", "evaluate"]
+
+_LARGEST_WEIGHT = 1 << 63  # a sum of a few larger weights may be infinite, and every mean 0
+
+
+def chain(inner: Any) -> Iterator[Any]:
+    """A strategy and the strategies that it wraps, as Flower's wrappers for privacy do."""
+    while inner is not None:
+        yield inner
+        inner = getattr(inner, "strategy", None)
+
+
+_MEANS = [kind.aggregate_train for kind in (FedAvg, FedAvgM, FedAdagrad, FedAdam, FedYogi)]
+
+
+def averages(inner: Any) -> bool:
+    """Whether a strategy reads the clients' arrays for their weighted mean alone.
+
+    Only Flower's own code is known to: a strategy that replaces ``aggregate_train`` is not.
+    """
+    while type(inner) is DifferentialPrivacyClientSideFixedClipping:
+        inner = inner.strategy
+    return getattr(inner.aggregate_train, "__func__", None) in _MEANS
+
+
+@contextmanager
+def one_reply(inner: Any, replies: list[Message], *, is_mean: bool) -> Iterator[list[Message]]:
+    """The replies that an averaging strategy needs where all of them hold the mean: one.
+
+    Its function for metrics gets the contents of all, and so do Flower's wrappers for privacy,
+    which count replies.
+    """
+    if not (is_mean and replies) or [*chain(inner)] != [inner]:
+        yield replies
+        return
+    own, contents = inner.train_metrics_aggr_fn, [reply.content for reply in replies]
+    inner.train_metrics_aggr_fn = lambda _, key: own(contents, key)
+    try:
+        yield replies[:1]
+    finally:
+        inner.train_metrics_aggr_fn = own
+
+
+def weight_key(inner: Any) -> str | None:
+    """The metric by which a strategy, or the strategy that it wraps, weighs its clients."""
+    keys = (getattr(one, "weighted_by_key", None) for one in chain(inner))
+    return next((str(key) for key in keys if key is not None), None)
+
+
+def bad_metrics(replies: list[Message], inner: Any, phase: Phase = "train") -> dict[int, str]:
+    """Position of each reply whose metrics do not fit the others', and why."""
+    key = weight_key(inner)
+    layouts = [_layout(reply, key) for reply in replies]
+    kinds = (type(one) for one in chain(inner) if isinstance(one, FedAvg))
+    own = (getattr(kind, f"aggregate_{phase}").__module__ for kind in kinds)
+    bad = {}
+    if any(module.startswith("flwr.") for module in own):  # which raises if a reply has two
+        for index, reply in enumerate(replies):
+            if (count := len(reply.content.metric_records)) > 1:
+                bad[index] = f"it has {count} metric records, and Flower's strategies accept one"
+    good = [index for index in range(len(replies)) if index not in bad]
+    # of layouts that are as common, that of the lowest node id: no client chooses its own
+    by_node = sorted(good, key=lambda index: replies[index].metadata.src_node_id)
+    counted = Counter(layouts[index] for index in by_node).most_common(1)
+    for index in good:
+        if layouts[index] != counted[0][0]:
+            bad[index] = "its metrics have other keys or kinds than those of most clients"
+        elif key is not None:
+            for record in replies[index].content.metric_records.values():
+                weight = record.get(key, 0)
+                if isinstance(weight, list) or not 0 <= weight <= _LARGEST_WEIGHT:
+                    bad[index] = (
+                        f"its weight {key!r} must be a number of at least 0 (at most 2⁶³), "
+                        f"got {weight!r:.50}"
+                    )
+    return bad
+
+
+def drop_uneven_lists(replies: list[Message], inner: Any, phase: Phase = "train") -> None:
+    """Leave out metrics whose lists differ in length, unless the user's own function gets them:
+    Flower's mean of metrics would raise.
+    """
+    usual = FedAvg().train_metrics_aggr_fn  # the same for evaluation
+    own = (getattr(one, f"{phase}_metrics_aggr_fn", None) for one in chain(inner))
+    if next((function for function in own if function is not None), usual) is not usual:
+        return
+    lengths: dict[tuple[str, str], set[int]] = {}
+    for reply in replies:
+        for group, record in reply.content.metric_records.items():
+            for name, value in record.items():
+                if isinstance(value, list):
+                    lengths.setdefault((group, name), set()).add(len(value))
+    for (group, name), found in lengths.items():
+        if len(found) > 1:
+            told = (
+                "JoPEQ: metric %r is left out, its lists differ in length: give the inner strategy"
+            )
+            log(WARNING, f"{told} a %s_metrics_aggr_fn that can put them together", name, phase)
+            for reply in replies:
+                reply.content.metric_records[group].pop(name, None)
+
+
+def too_far(norms: Sequence[float], ratio: float) -> dict[int, str]:
+    """Position of each update that is longer than ``ratio`` times the usual, and why.
+
+    The usual norm is the upper median of those above 0: an honest one's if most are honest. Of
+    fewer than three, none is called unusual.
+    """
+    positive = [norm for norm in norms if norm > 0]
+    most = ratio * median_high(positive) if len(positive) >= 3 else math.inf
+    return {
+        index: f"its update has norm {norm:.3g}, more than {ratio:g} times the cohort's median"
+        for index, norm in enumerate(norms)
+        if norm > most
+    }
+
+
+def weights_of(replies: list[Message], inner: Any, ratio: float = math.inf) -> list[float]:
+    """The weight of every reply: the client's own up to ``ratio`` times the usual one, or 1.
+
+    All ``replies`` carry a weight or none does: they have passed ``bad_metrics``.
+    """
+    key = weight_key(inner)
+    weights = [1.0] * len(replies)
+    for index, reply in enumerate(replies):
+        record = next(iter(reply.content.metric_records.values()), None)  # which Flower reads
+        if key is not None and record is not None:
+            weights[index] = float(cast(float, record.get(key, 1)))
+    if not any(weights):  # Flower would divide by their sum
+        if weights:
+            log(WARNING, "JoPEQ: all weights of the round are 0, so each counts as 1")
+        return [1.0] * len(replies)
+    # the lower median: a low bound on weights shuts nobody out
+    most = ratio * median_low([weight for weight in weights if weight > 0])
+    return [min(weight, most) for weight in weights]
+
+
+def weigh(replies: list[Message], inner: Any, weights: Sequence[float]) -> None:
+    """Write the weights where the inner strategy reads them."""
+    key = weight_key(inner)
+    if key is None:
+        return
+    for reply, weight in zip(replies, weights, strict=True):
+        content = reply.content
+        if not content.metric_records:
+            content["metrics" if "metrics" not in content else "jopeq-metrics"] = MetricRecord()
+        record = next(iter(content.metric_records.values()))
+        claimed = cast(float, record.setdefault(key, weight))
+        if weight < claimed:
+            told = "JoPEQ: the weight %g of node %d counts as %g, the most that is allowed"
+            log(WARNING, told, claimed, reply.metadata.src_node_id, weight)
+        if weight != claimed:
+            record[key] = weight
+
+
+def _layout(reply: Message, key: str | None) -> frozenset[tuple[str, str, bool]]:
+    """Record, key and kind of each metric; weights are checked on their own."""
+    return frozenset(
+        (group, name, isinstance(value, list) and name != key)
+        for group, record in reply.content.metric_records.items()
+        for name, value in (record or {"": -1}).items()
+    )

@@ -34,7 +34,6 @@ from jopeq.statistics.parts import Array, Everyone, Part
 from jopeq.statistics.questions import Answer, Count, Question, Total
 from jopeq.statistics.tables import Key, Tell, open_table, read_table, report
 from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.sums.record_plan import RecordPlan
 from jopeq.sums.record_sum import RecordSum
 
 _CHUNK, _ENTRIES = 4096, 1 << 22  # the most records, and entries of their rows, at a time
@@ -206,21 +205,19 @@ class Survey:
         *,
         seed: bytes,
         clients: int | None = None,
-        plan: RecordPlan | None = None,
         ledger: Ledger | None = None,
         noise: PrivateStream | None = None,
     ) -> NDArray[Any]:
         """One hospital's share, to be sent only under a mask.
 
         ``seed`` (32 bytes) is public and the same for all hospitals. The ledger is charged before
-        any value is used. ``plan`` and ``noise`` are those of ``RecordSum.encode``.
+        any value is used. ``noise`` is that of ``RecordSum.encode``.
         """
         table = open_table(table, self.asked)
         self.sum.plan(self.dimension, clients)  # refuse before anything is charged
         if ledger is not None:
             ledger.charge(self.sum, self.dimension, run=self.name)
-        total = self.total(table)
-        return self.sum.encode(total, seed=seed, clients=clients, plan=plan, noise=noise)
+        return self.sum.encode(self.total(table), seed=seed, clients=clients, noise=noise)
 
     def total(self, table: Any, *, tell: Tell | None = None) -> ClippedTotal:
         """The exact total of the rows. Private.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -52,27 +52,15 @@ class ClientSum:
         Privacy asked for, of all that one client sends in ``rounds`` rounds.
     clip : float
         Public bound C on the update's Euclidean norm. Longer updates are scaled down.
-    clients : int
-        How many clients are in a sum at most.
-    threshold : int
-        How many clients must be in a sum at least. Sums of fewer are never opened.
+    clients, threshold : int
+        The most and the fewest clients in a sum. Sums of fewer are never opened.
     rounds : int, default 1
-        How many shares one client makes at most.
-    colluding : int, default 1
-        How many of the clients may tell the server their shares, or be curious themselves: a client
-        knows its own noise.
-    bits : int, optional
-        b, of an entry of a share, up to 32. By default the fewest at which the error is within 5%
-        of the central Gaussian's, with as much noise as missing and colluding clients leave over.
+        The most shares that one client makes.
     largest_mean : float, default 1.0
-        How long the mean of the updates is at most, in units of C. Updates of clients point in
-        different directions, so their mean is shorter, and a smaller ``largest_mean`` needs fewer
-        bits. Where the mean is longer, entries of the sum wrap around: the mean is then wrong, and
-        (ε, δ) holds all the same.
-    dropouts : {"recover", "repeat"}
-        What happens if a client is missing. "recover": sums of ``threshold`` clients open, so that
-        many must carry the noise. "repeat": a sum opens only if its whole named cohort answered,
-        all of whose noise counts; else a smaller cohort is asked anew, which is a new share.
+        Bound on the length of the mean update, in units of C. Updates of clients point in different
+        directions, so their mean is shorter.
+    colluding, bits, dropouts
+        As for ``RecordSum``, whose ``largest_mean`` says what happens beyond it.
     """
 
     name: ClassVar[str] = "clients"
@@ -90,28 +78,14 @@ class ClientSum:
 
     def __post_init__(self) -> None:
         check_terms(self, MAX_RECORD_BITS)
-        if self.dropouts not in ("recover", "repeat"):
-            raise ValueError(f"dropouts must be 'recover' or 'repeat', got {self.dropouts!r}")
         _ = self.sum  # which checks the rest
 
     @cached_property
     def sum(self) -> RecordSum:
         """The mechanism: a ``RecordSum`` of one record per client."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
         return RecordSum(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            clip=self.clip,
-            records=self.clients,
-            sampling=1.0,
-            rounds=self.rounds,
-            clients=self.clients,
-            threshold=self.threshold,
-            colluding=self.colluding,
-            bits=self.bits,
-            largest_mean=self.largest_mean,
-            most_records=1,
-            batch_dependence=0.0,
-            dropouts=self.dropouts,
+            **own, records=self.clients, sampling=1.0, most_records=1, batch_dependence=0.0
         )
 
     # Figures
@@ -148,8 +122,7 @@ class ClientSum:
         >>> plan.bits, plan.wrap < 1e-5, plan.epsilon <= 4.0
         (7, True, True)
         """
-        count = self.sum.planned_for(clients)
-        return plan_records(self.sum, check_dimension(dimension), count, fixed="records")
+        return plan_records(self.sum, dimension, clients, "records")
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
         """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""
@@ -174,19 +147,15 @@ class ClientSum:
         *,
         seed: bytes,
         clients: int | None = None,
-        plan: RecordPlan | None = None,
         noise: PrivateStream | None = None,
     ) -> NDArray[Any]:
         """The share of an update or a state: d integers below 2^bits.
 
         ``seed`` (32 bytes) is the round's, public and the same for all clients. ``clients`` is the
-        size of the named cohort; ``plan`` its plan, if at hand. ``noise`` is for tests. Whatever
-        the floats are, a share comes: NaN counts as 0, ±inf and what float32 cannot hold as ±C.
-        Send the share only under a mask.
+        size of the named cohort. ``noise`` is for tests. Whatever the floats are, a share comes:
+        NaN counts as 0, ±inf and what float32 cannot hold as ±C. Send it only under a mask.
         """
-        return self.sum.encode(
-            self.total(update), seed=seed, clients=clients, plan=plan, noise=noise
-        )
+        return self.sum.encode(self.total(update), seed=seed, clients=clients, noise=noise)
 
     def total(self, update: Any) -> ClippedTotal:
         """The clipped update as the total of one record. Private, like the update."""
@@ -203,13 +172,7 @@ class ClientSum:
             return ClippedTotal(dimension, self.clip).add(row[None])
 
     def decode(
-        self,
-        total: Any,
-        *,
-        seed: bytes,
-        dimension: int,
-        clients: int,
-        plan: RecordPlan | None = None,
+        self, total: Any, *, seed: bytes, dimension: int, clients: int
     ) -> NDArray[np.float32]:
         """The mean update of the ``clients`` that answered: ``total`` is the sum of their shares.
 
@@ -217,6 +180,6 @@ class ClientSum:
         mask or a share is missing; of up to 108 entries that cannot be told.
         """
         count = check_clients(self, clients)
-        mean = self.sum.decode(total, seed=seed, dimension=dimension, clients=count, plan=plan)
+        mean = self.sum.decode(total, seed=seed, dimension=dimension, clients=count)
         mean *= self.clients / count
         return mean.astype(np.float32)

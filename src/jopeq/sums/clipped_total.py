@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
+from jopeq.checks import check_count, check_real
 from jopeq.errors import UpdateError
 from jopeq.kernels import device
-from jopeq.schemes.parameters import as_annotated
 from jopeq.wire.entries import BFLOAT16, LANES, READ_CHUNK, as_float_array, is_tensor
 
 UNITS = 1 << 31  # in one clip
@@ -53,11 +53,9 @@ class ClippedTotal:
     """
 
     def __init__(self, dimension: int, clip: float) -> None:
-        self._dimension: int = as_annotated("dimension", "int", dimension)
-        if self._dimension < 1:
-            raise ValueError(f"dimension must be at least 1, got {dimension}")
-        self._clip = _check_clip(clip)
-        self._values: Integers = np.zeros(self._dimension, dtype=np.int64)
+        self.dimension = check_count("dimension", dimension, 1)
+        self.clip = _check_clip(clip)
+        self._values: Integers = np.zeros(self.dimension, dtype=np.int64)
         self._on_device: Any = None  # added on a GPU, not yet in _values
         self._rows = 0
         self._groups: set[int] = set()
@@ -68,16 +66,6 @@ class ClippedTotal:
         total = cls(len(values), clip)
         total._values[:] = values
         return total
-
-    @property
-    def dimension(self) -> int:
-        """Entries of a row."""
-        return self._dimension
-
-    @property
-    def clip(self) -> float:
-        """Largest norm of a row."""
-        return self._clip
 
     @property
     def rows(self) -> int:
@@ -107,16 +95,18 @@ class ClippedTotal:
             Whose row each is. The rows of a group are added up in float64, in their order, and
             clipped as one: pass all of them in one call.
         """
-        found = _as_rows(rows, self.dimension)
+        found, xp = _as_rows(rows, self.dimension)
         if group is None:
             self._count(len(found))
-            self._add(found)
+            self._add(found, xp)
             return self
         ids, places = np.unique(as_group(group, len(found)), return_inverse=True)
-        self._remember(ids.tolist())
+        if not self._groups.isdisjoint(ids.tolist()):
+            raise ValueError("group names a group of an earlier call: pass all of its rows in one")
+        self._groups.update(ids.tolist())
         self._count(len(ids))
-        for sums in _group_sums(found, places):
-            self._add(sums)
+        for sums in _group_sums(found, places, xp):
+            self._add(sums, xp)
         return self
 
     def add_products(self, slopes: Any, features: Any, bias: Any) -> ClippedTotal:
@@ -128,23 +118,21 @@ class ClippedTotal:
         counts, sizes = zip(*shapes, strict=True) if {2} == set(map(len, shapes)) else ((), ())
         fits = sizes and sizes[0] * sizes[1] + sizes[2] == self.dimension and len(set(counts)) == 1
         if not fits or any(one.dtype != np.float32 for one in (slopes, features, bias)):
-            raise UpdateError(
-                f"slopes, features and bias must be float32 (m, k), (m, w), (m, e) with k·w + e = "
-                f"{self.dimension}, got shapes {shapes}: one row a record"
-            )
+            wanted = f"float32 (m, k), (m, w), (m, e) with k·w + e = {self.dimension}"
+            raise UpdateError(f"slopes, features and bias must be {wanted}, got shapes {shapes}")
         self._count(len(slopes))
         if len(slopes):
             kernels.cpu.add_products((slopes, features, bias), self.clip, _SHRUNK, self._values)
         return self
 
-    def _add(self, rows: Any) -> None:
-        if not is_tensor(rows):
+    def _add(self, rows: Any, xp: Any) -> None:
+        if xp is np:
             add_up(rows, self.clip, self._values)
             return
         if self._on_device is None or self._on_device.device != rows.device:
             self._fetch()
-            self._on_device = _zeros(rows, (self.dimension,), "int64")
-        add_up(rows, self.clip, self._on_device)
+            self._on_device = rows.new_zeros(self.dimension, dtype=xp.int64)
+        add_up(rows, self.clip, self._on_device, xp)
 
     def _fetch(self) -> None:
         if self._on_device is not None:
@@ -155,15 +143,6 @@ class ClippedTotal:
         if self._rows + rows > MOST_ROWS:
             raise ValueError(f"rows: a total holds at most {MOST_ROWS}: start another total")
         self._rows += rows
-
-    def _remember(self, groups: Any) -> None:
-        """Refuse a group of an earlier call: clipped twice, it would count twice."""
-        if not self._groups.isdisjoint(groups):
-            raise ValueError(
-                "group names a group that is in the total already: pass all rows of a group in one "
-                "call, so that they are clipped as one"
-            )
-        self._groups.update(groups)
 
     def __repr__(self) -> str:
         return f"ClippedTotal(dimension={self.dimension}, clip={self.clip})"
@@ -176,69 +155,67 @@ def to_integers(rows: Any, clip: float) -> Integers:
     array([[ 0.6,  0.8],
            [ 0. , -0.5]])
     """
-    found = _as_rows(rows, None)
+    found, xp = _as_rows(rows, None)
     integers: Integers = np.zeros(tuple(found.shape), dtype=np.int64)
-    for some, columns, tile in _tiles(found, _check_clip(clip)):
-        integers[some, columns] = tile.cpu().numpy() if is_tensor(tile) else tile
+    for some, columns, tile in _tiles(found, _check_clip(clip), xp):
+        integers[some, columns] = tile if xp is np else tile.cpu().numpy()
     return integers
 
 
 def _check_clip(clip: float) -> float:
-    found: float = as_annotated("clip", "float", clip)
+    found = check_real("clip", clip)
     if not 1e-30 < found <= 1e30:  # squares of such rows neither vanish nor overflow
         raise ValueError(f"clip must be between 1e-30 and 1e30, got {clip}")
     return found
 
 
-def _as_rows(rows: Any, dimension: int | None) -> Any:
-    """A NumPy array, or a tensor where it lies if that is a GPU."""
+def _as_rows(rows: Any, dimension: int | None) -> tuple[Any, Any]:
+    """A NumPy array, or a tensor where it lies if that is a GPU, and the module for it."""
     is_there = is_tensor(rows) and rows.device.type == "cuda" and rows.is_floating_point()
     found = rows.detach() if is_there else as_float_array(rows, "rows")
     shape = tuple(found.shape)
     if len(shape) != 2 or shape[1] != (shape[1] if dimension is None else dimension):
         wanted = "dimension" if dimension is None else dimension
         raise UpdateError(f"rows must have shape (m, {wanted}), got {shape}: one row a record")
-    return found
+    return found, sys.modules["torch"] if is_there else np
 
 
 def as_group(group: Any, count: int) -> Integers:
     """Whose row each of ``count`` rows is."""
     found = np.asarray(group.detach().cpu() if is_tensor(group) else group)
     if found.shape != (count,) or (found.dtype.kind not in "iu" and count):
-        raise ValueError(
-            f"group must hold one whole number for each of the {count} rows, got shape "
-            f"{found.shape} of {found.dtype}: number the patients"
-        )
+        told = f"group must hold one whole number for each of the {count} rows"
+        raise ValueError(f"{told}, got shape {found.shape} of {found.dtype}: number the patients")
     return found.astype(np.int64)
 
 
-def _group_sums(rows: Any, places: Integers) -> Iterator[Any]:
+def _group_sums(rows: Any, places: Integers, xp: Any) -> Iterator[Any]:
     """The sums of the rows that share a place, in blocks, ascending; rows are added in order."""
     sizes = np.bincount(places)
     order, starts = np.argsort(places, kind="stable"), np.cumsum(sizes) - sizes
-    step = _rows_at_once(rows, _LARGE_BLOCK)
+    step = max(1, _LARGE_BLOCK // rows.shape[1])
     for first in range(0, len(sizes), step):
         part = slice(first, first + step)
-        sums = _zeros(rows, (len(sizes[part]), rows.shape[1]), "float64")
+        sums = _zeros(rows, (len(sizes[part]), rows.shape[1]), xp)
         for rank in range(sizes[part].max()):
             has_one = np.flatnonzero(sizes[part] > rank)
             chosen = order[starts[part][has_one] + rank]
             with np.errstate(all="ignore"):
-                sums[has_one] += _widen(rows[chosen])
+                sums[has_one] += _widen(rows[chosen], xp)
         yield sums
 
 
-def add_up(rows: Any, clip: float, total: Any) -> None:
-    """Add the integers of an array's or a tensor's rows to an int64 ``total`` beside them."""
+def add_up(rows: Any, clip: float, total: Any, xp: Any = np) -> None:
+    """Add the integers of rows to an int64 ``total``; both are ``xp``'s, NumPy's or torch's."""
     kernels.note(math.prod(rows.shape))
-    if is_tensor(rows):
+    if xp is not np:
         if device.add_clipped(rows, clip, _SHRUNK, total):
             return
     elif rows.size and kernels.are_loaded():
         for block in _plain_blocks(rows):
             kernels.cpu.add_clipped(block, clip, _SHRUNK, total)
         return
-    for _, columns, tile in _tiles(rows, clip):
+    for _, columns, tile in _tiles(rows, clip, xp):
         total[columns] += tile.sum(0)
 
 
@@ -248,46 +225,46 @@ def _plain_blocks(rows: Any) -> Iterator[Any]:
     if is_plain and flags.c_contiguous and flags.aligned:
         yield rows
         return
-    step = _rows_at_once(rows, _LARGE_BLOCK)
+    step = max(1, _LARGE_BLOCK // rows.shape[1])
     for first in range(0, len(rows), step):
         with np.errstate(all="ignore"):
-            yield np.ascontiguousarray(_widen(rows[first : first + step]))
+            yield np.ascontiguousarray(_widen(rows[first : first + step], np))
 
 
-def _tiles(rows: Any, clip: float) -> Iterator[tuple[slice, slice, Any]]:
+def _tiles(rows: Any, clip: float, xp: Any) -> Iterator[tuple[slice, slice, Any]]:
     """The integers of the rows, tile by tile: (which rows, which columns, integers)."""
-    step = _rows_at_once(rows, _LARGE_BLOCK if is_tensor(rows) else _BLOCK)
     dimension = rows.shape[1]
+    step = max(1, (_BLOCK if xp is np else _LARGE_BLOCK) // max(1, dimension))
     chunks = [slice(at, min(at + READ_CHUNK, dimension)) for at in range(0, dimension, READ_CHUNK)]
     for first in range(0, len(rows), step):
         some = slice(first, first + step)
         with np.errstate(all="ignore"):
-            tiles = [(some, columns, rows[some, columns]) for columns in chunks]
-            factors = _factors([tile for _, _, tile in tiles], clip)
-            for at, columns, tile in tiles:
-                yield at, columns, _round(tile, factors)
+            factors = _factors(rows[some], chunks, clip, xp)
+            for columns in chunks:
+                yield some, columns, _round(rows[some, columns], factors, xp)
 
 
-def _factors(tiles: list[Any], clip: float) -> Any:
+def _factors(rows: Any, chunks: list[slice], clip: float, xp: Any) -> Any:
     """f of every row, 0 where the row counts as zeros."""
-    energy: Any = sum(_lane_sums(_widen(tile)) for tile in tiles)
-    xp = _library(energy)
+    energy = _zeros(rows, (len(rows),), xp)
+    for columns in chunks:
+        energy += _lane_sums(_widen(rows[:, columns], xp), xp)
     is_finite = xp.isfinite(energy)
     norms = xp.sqrt(xp.where(is_finite, energy, 0.0))
     factors = xp.where(is_finite, _SHRUNK / xp.clip(norms, clip, None), 0.0)
     # the sum of floats tells whether that of integers can be trusted not to have wrapped
     nearly, exactly = 0, 0
-    for tile in tiles:
-        integers = _round(tile, factors)
-        nearly = nearly + (_widen(integers) ** 2).sum(1)
+    for columns in chunks:
+        integers = _round(rows[:, columns], factors, xp)
+        nearly = nearly + (_widen(integers, xp) ** 2).sum(1)
         exactly = exactly + (integers * integers).sum(1)
     fits = (nearly <= 1.5 * _LARGEST_ENERGY) & (exactly <= _LARGEST_ENERGY)
     return xp.where(fits, factors, 0.0)
 
 
-def _lane_sums(tile: Any) -> Any:
+def _lane_sums(tile: Any, xp: Any) -> Any:
     """``lane_sum`` of the squares of every row."""
-    lanes = _zeros(tile, (len(tile), LANES), "float64")
+    lanes = _zeros(tile, (len(tile), LANES), xp)
     for first in range(0, tile.shape[1], LANES):
         piece = tile[:, first : first + LANES]
         lanes[:, : piece.shape[1]] += piece * piece
@@ -298,32 +275,21 @@ def _lane_sums(tile: Any) -> Any:
     return lanes[:, 0]
 
 
-def _round(tile: Any, factors: Any) -> Any:
+def _round(tile: Any, factors: Any, xp: Any) -> Any:
     """trunc(f·x) as int64."""
-    xp, column = _library(factors), factors[:, None]
-    product = xp.where(column > 0.0, _widen(tile) * column, 0.0)
-    return product.long() if is_tensor(tile) else product.astype(np.int64)
+    column = factors[:, None]
+    product = xp.where(column > 0.0, _widen(tile, xp) * column, 0.0)
+    return product.astype(np.int64) if xp is np else product.long()
 
 
-def _widen(values: Any) -> Any:
+def _widen(values: Any, xp: Any) -> Any:
     """Float64 of NumPy's or torch's."""
-    if is_tensor(values):
+    if xp is not np:
         return values.double()
     if values.dtype == BFLOAT16:
         values = (values["bits"].astype(np.uint32) << np.uint32(16)).view(np.float32)
     return values.astype(np.float64, copy=False)
 
 
-def _rows_at_once(rows: Any, entries: int) -> int:
-    return max(1, entries // max(1, int(rows.shape[1])))
-
-
-def _zeros(like: Any, shape: tuple[int, ...], kind: str) -> Any:
-    if not is_tensor(like):
-        return np.zeros(shape, dtype=kind)
-    return like.new_zeros(shape, dtype=getattr(_library(like), kind))
-
-
-def _library(values: Any) -> Any:
-    """The module whose functions take these values."""
-    return sys.modules["torch"] if is_tensor(values) else np
+def _zeros(like: Any, shape: tuple[int, ...], xp: Any) -> Any:
+    return np.zeros(shape) if xp is np else like.new_zeros(shape, dtype=xp.float64)

@@ -54,10 +54,8 @@ def read_patients(group: Any, count: int) -> Indices:
     """
     found = group.tolist() if hasattr(group, "tolist") else list(group)
     if getattr(group, "ndim", 1) != 1 or len(found) != count:
-        raise ValueError(
-            f"group must hold one patient's number for each of the {count} records, got shape "
-            f"{getattr(group, 'shape', len(found))}: number the patients"
-        )
+        told = f"group must hold one patient's number for each of the {count} records"
+        raise ValueError(f"{told}, got shape {getattr(group, 'shape', len(found))}")
     numbers: dict[int | str, int] = {}
     names = map(_read_patient, found)
     return np.array(

@@ -24,31 +24,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.checks import check_recovery
+from jopeq.checks import check_count, check_recovery
 from jopeq.errors import PayloadError, TooFewClientsError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream, fresh_seed, private_stream
-from jopeq.schemes.parameters import as_annotated, spec_of
+from jopeq.schemes.parameters import spec_of
 from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds
 from jopeq.sums.record_plan import (
     FINE,
     MAX_RECORD_BITS,
+    ROUNDS,
+    Proposal,
     RecordPlan,
     capacity_of,
+    fit_rounds,
     plan_records,
     rounds_of,
-    settle,
     tables_of,
     tau_of,
 )
-from jopeq.sums.record_proposal import ROUNDS, Proposal, fit_rounds
 from jopeq.sums.record_sample import draw_sample
 from jopeq.sums.shares import (
     centre,
     check_clients,
-    check_dimension,
     check_terms,
     draw_share,
     is_uniform,
@@ -93,34 +93,31 @@ class RecordSum:
         Public estimate of all hospitals' records together. Totals are divided by ``sampling`` times
         this number.
     sampling : float
-        Chance of each record to be in a round's sample, above 0 and at most 1. At 1 all are.
+        Chance of each record to be in a round's sample, above 0 and at most 1.
     rounds : int
-        How many shares a hospital makes at most. Every attempt of a round is one.
-    clients : int
-        How many hospitals are in a sum at most.
-    threshold : int
-        How many must be in a sum at least.
+        The most shares that a hospital makes. Every attempt at a round is one.
+    clients, threshold : int
+        The most and the fewest hospitals in a sum.
     colluding : int, default 1
-        How many of them may tell the server their shares, or be curious themselves: a hospital
-        knows its own noise.
+        Hospitals that may tell the server their shares, or be curious themselves: each knows its
+        own noise.
     bits : int, optional
-        b, of an entry of a share, up to 32. By default the fewest at which the error is within 5%
+        Bits of an entry of a share, up to 32. By default the fewest at which the error is within 5%
         of the central Gaussian's, with as much noise as missing and colluding hospitals leave over.
     largest_mean : float, default 1.0
-        How long the mean row is at most, in units of C. A smaller one needs fewer bits. Where the
-        mean is longer, entries wrap around: the mean is then wrong, (ε, δ) holds all the same.
+        Bound on the length of the mean row, in units of C. A smaller one needs fewer bits. Where
+        the mean is longer, entries wrap around: the mean is then wrong, (ε, δ) holds all the same.
     hospitals_per_person : int, default 1
-        In how many hospitals one person may have a record.
+        Hospitals in which one person may have a record.
     most_records : int, optional
-        Public bound on the records of one hospital, by default ``records``. A smaller one makes
-        the largest sample smaller, up to which every round is padded.
+        Public bound on the records of one hospital, by default ``records``. Every round is padded
+        to the largest sample, which a smaller bound makes smaller.
     batch_dependence : float, default 2⁻²⁰
-        How far a record may move each other record's clipped row, in units of C. Records sit in
-        random slots, so an absent one moves nobody to another place; what this pays for is a row
-        that depends on what other slots of its batch hold. 0 where rows are computed one by one.
+        How far a record may move each other record's clipped row, in units of C: what other slots
+        of a batch hold may change how a row is rounded. 0 where rows are computed one by one.
     evaluations : int, default 0
-        How many sums a hospital takes part in besides the rounds: ``evaluation`` is their scheme.
-        One ε covers both, and each costs as much as a round.
+        Sums besides the rounds, whose scheme is ``evaluation``. One ε covers both, and each costs
+        as much as a round.
     dropouts : {"repeat", "recover"}
         What happens if a hospital is missing. "repeat": a sum opens only if its whole named cohort
         answered, all of whose noise counts; else a smaller cohort is asked anew. "recover": sums of
@@ -155,19 +152,18 @@ class RecordSum:
             if count is not None and not 1 <= count <= MOST_ROWS:
                 raise ValueError(f"{name} must be from 1 to {MOST_ROWS}, got {count}")
         if self.expected_batch < 1.0:
-            raise ValueError(
-                f"sampling={self.sampling:g} of records={self.records} draws less than one record "
-                "a round: raise sampling"
+            told = (
+                f"sampling={self.sampling:g} of records={self.records} draws less than one record"
             )
+            raise ValueError(f"{told} per round: raise sampling")
         for name, least in (("rounds", 1), ("evaluations", 0)):
             count = getattr(self, name)
             if not least <= count <= _MOST_SUMS:
                 raise ValueError(f"{name} must be from {least} to {_MOST_SUMS}, got {count}")
         if not 1 <= self.hospitals_per_person <= min(self.clients, _MOST_HOSPITALS):
+            bounds = f"1 to clients={self.clients}, at most {_MOST_HOSPITALS}"
             raise ValueError(
-                f"hospitals_per_person must be from 1 to clients={self.clients} and at most "
-                f"{_MOST_HOSPITALS}, got "
-                f"{self.hospitals_per_person}: as many hospitals may hold a record of one person"
+                f"hospitals_per_person must be from {bounds}, got {self.hospitals_per_person}"
             )
         if not 0.0 <= self.batch_dependence <= 1.0:
             raise ValueError(
@@ -220,11 +216,7 @@ class RecordSum:
 
     @cached_property
     def evaluation(self) -> RecordSum:
-        """The scheme of the evaluations: as many sums, sampled alike, with as much noise in a clip.
-
-        Its rounds are the evaluations, and the other way round. Rows are of norm 1 and may all
-        point the same way.
-        """
+        """The scheme of the evaluations, whose rounds they are: rows of norm 1, as much noise."""
         if not self.evaluations:
             raise ValueError("evaluations must be at least 1 to evaluate, got 0: plan for some")
         rounds, evaluations = self.evaluations, self.rounds
@@ -234,11 +226,11 @@ class RecordSum:
 
     @property
     def honest(self) -> int:
-        """h of a sum of all clients."""
+        """Shares in a sum of all clients whose noise the server surely does not know."""
         return self.honest_of(self.clients)
 
     def honest_of(self, clients: int) -> int:
-        """h: shares of a cohort whose noise the server surely does not know."""
+        """The same of a cohort: h in the proof."""
         count = check_clients(self, clients)
         return (self.threshold if self.dropouts == "recover" else count) - self.colluding
 
@@ -297,12 +289,7 @@ class RecordSum:
         >>> plan.bits, plan.noise_multiplier, plan.epsilon <= 1.0
         (10, 4.3046875, True)
         """
-        return plan_records(self, check_dimension(dimension), self.planned_for(clients))
-
-    def planned_for(self, clients: int | None = None) -> int:
-        """The size of the cohort whose plan a sum of so many has; with "recover" all share one."""
-        count = check_clients(self, clients)
-        return self.clients if self.dropouts == "recover" else count
+        return plan_records(self, dimension, clients)
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
         """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""
@@ -320,7 +307,7 @@ class RecordSum:
         sample of more than ``capacity(most_records)`` is cut at random. Use a sample once: a second
         share of the same sample costs more than two rounds.
         """
-        found: int = as_annotated("count", "int", count)
+        found = check_count("count", count, None)
         most = self._most(most_records)
         if not 0 <= found <= most:
             raise ValueError(
@@ -336,55 +323,35 @@ class RecordSum:
         *,
         seed: bytes,
         clients: int | None = None,
-        plan: RecordPlan | None = None,
         noise: PrivateStream | None = None,
     ) -> NDArray[Any]:
         """The share of the rows of one fresh sample: d integers below 2^bits.
 
         ``rows`` are an array or tensor (m, d), an iterable of such chunks, or a ``ClippedTotal``.
         ``seed`` (32 bytes) is the round's, public and the same for all hospitals. ``clients`` is
-        the size of the named cohort; ``plan`` its plan, if at hand: ε is recomputed from its
-        integers. ``noise`` is for tests. Send the share only under a mask.
+        the size of the named cohort. ``noise`` is for tests. Send the share only under a mask.
         """
         shared, private = shared_stream(seed), private_stream(noise)
-        clients = check_clients(self, clients)
         total = self._total(rows)
-        if plan is None:
-            plan = self.plan(total.dimension, clients)
-        plan = settle(self, plan.integers)  # recomputes ε
-        if plan.dimension != total.dimension or plan.clients != self.planned_for(clients):
-            raise ValueError(
-                f"plan is of {plan.dimension} entries and {plan.clients} clients, rows and cohort "
-                f"of {total.dimension} and {clients}: plan for these"
-            )
+        plan = self.plan(total.dimension, clients)
         values = rotate(total.values, plan.bound / UNITS, shared)
         if kernels.are_loaded():
             return kernels.cpu.draw_share(values, plan.law, plan.bits, private)
         return draw_share(plan, place(values, private), private)
 
-    def decode(
-        self,
-        total: Any,
-        *,
-        seed: bytes,
-        dimension: int,
-        clients: int,
-        plan: RecordPlan | None = None,
-    ) -> Array:
+    def decode(self, total: Any, *, seed: bytes, dimension: int, clients: int) -> Array:
         """The mean row: the sum of all sampled rows, clipped, over the expected batch.
 
         ``total`` is the sum of the shares of ``clients`` hospitals, mod 2^bits. ``PayloadError``
         (code ``total``) for one that is uniform, as it is where a mask or a share is missing; of
         up to 108 entries that cannot be told.
         """
-        count, shared = check_clients(self, clients), shared_stream(seed)
-        if plan is None:
-            plan = self.plan(dimension, count)
-        values = centre(total, plan.bits, plan.dimension, check_dimension(dimension))
+        shared, plan = shared_stream(seed), self.plan(dimension, clients)
+        values = centre(total, plan.bits, plan.dimension)
         if is_uniform(values, plan.bits):
             raise PayloadError(
-                f"total is uniform mod 2^{plan.bits}, no sum of {count} shares: add up the shares "
-                "of the whole cohort, each once, or raise largest_mean",
+                f"total is uniform mod 2^{plan.bits}, no sum of {clients} shares: add up each "
+                "share of the cohort once, or raise largest_mean",
                 code="total",
             )
         values *= plan.step / self.expected_batch
@@ -398,48 +365,36 @@ class RecordSum:
             raise TooFewClientsError(
                 f"threshold={self.threshold} hospitals must be in a sum, got {count}"
             )
-        dimension = totals[0].dimension
-        plan = self.plan(dimension, count)
-        given: Any = {"seed": fresh_seed(), "clients": count, "plan": plan}
-        shared = np.zeros(plan.dimension, dtype=np.int64)
+        dimension, seed = totals[0].dimension, fresh_seed()
+        shared = np.zeros(dimension, dtype=np.int64)
         for total in totals:
-            shared += self.encode(total, **given)
-        return self.decode(shared, dimension=dimension, **given)
+            shared += self.encode(total, seed=seed, clients=count)
+        return self.decode(shared, seed=seed, dimension=dimension, clients=count)
 
     def _most(self, most_records: int | None) -> int:
         most = self.most_records or self.records
-        found: int = (
-            most if most_records is None else as_annotated("most_records", "int", most_records)
-        )
+        found = most if most_records is None else check_count("most_records", most_records, None)
         if not 1 <= found <= most:
-            raise ValueError(
-                f"most_records must be from 1 to the {most} records that the scheme allows a "
-                f"hospital, got {found}: give RecordSum a larger most_records"
-            )
+            told = f"most_records must be from 1 to the scheme's {most}, got {found}"
+            raise ValueError(f"{told}: give RecordSum a larger most_records")
         return found
 
     def _total(self, rows: Any) -> ClippedTotal:
         if isinstance(rows, ClippedTotal):
             if rows.clip != self.clip:
                 raise ValueError(
-                    f"rows were clipped to {rows.clip:g}, this scheme has clip={self.clip:g}: make "
-                    "the ClippedTotal with the scheme's clip"
+                    f"rows were clipped to {rows.clip:g}, the scheme has clip={self.clip:g}"
                 )
             return rows
-        is_one = is_tensor(rows) or isinstance(rows, np.ndarray)
-        chunks: Iterable[Any] = (rows,) if is_one else rows
         total: ClippedTotal | None = None
-        for chunk in chunks:
+        for chunk in (rows,) if is_tensor(rows) or isinstance(rows, np.ndarray) else rows:
             if total is None:
                 if np.ndim(chunk) != 2:
                     raise UpdateError(f"rows must have shape (m, d), got {np.shape(chunk)}")
                 total = ClippedTotal(int(chunk.shape[1]), self.clip)
             total.add(chunk)
         if total is None:
-            raise UpdateError(
-                "rows are no chunks at all, so their dimension is unknown: give an empty sample as "
-                "an array (0, d) or an empty ClippedTotal"
-            )
+            raise UpdateError("rows have no dimension: give an empty sample as an array (0, d)")
         return total
 
 

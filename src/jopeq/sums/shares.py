@@ -42,15 +42,11 @@ def check_terms(scheme: Any, most_bits: int) -> None:
         object.__setattr__(scheme, field.name, value)
     check_epsilon(scheme.epsilon)
     if scheme.epsilon > MAX_EPSILON:
-        raise ValueError(
-            f"epsilon must be at most {MAX_EPSILON:g}, got {scheme.epsilon}: ε above 20 protects "
-            "nobody in practice; to send without privacy take scheme 'none'"
-        )
+        told = f"epsilon must be at most {MAX_EPSILON:g}, got {scheme.epsilon}"
+        raise ValueError(f"{told}: above 20 it protects nobody; scheme 'none' says so")
     if not LEAST_DELTA <= scheme.delta < 1.0:
-        raise ValueError(
-            f"delta must be from {LEAST_DELTA:g} to below 1, got {scheme.delta}: "
-            "Gaussian noise needs a delta, such as 1e-5"
-        )
+        told = f"delta must be from {LEAST_DELTA:g} to below 1, got {scheme.delta}"
+        raise ValueError(f"{told}: Gaussian noise needs one, such as 1e-5")
     if not 1e-30 < scheme.clip <= LARGEST_SCALE / 1e4:
         raise ValueError(f"clip must be between 1e-30 and 1e30, got {scheme.clip}")
     if scheme.bits is not None and not 1 <= scheme.bits <= most_bits:
@@ -59,26 +55,22 @@ def check_terms(scheme: Any, most_bits: int) -> None:
         raise ValueError(f"largest_mean must be above 0 and at most 1, got {scheme.largest_mean}")
     least = max(0, scheme.colluding) + 2
     if not least <= scheme.clients <= MAX_HONEST:
-        raise ValueError(
-            f"clients must be from {least} to {MAX_HONEST}, got {scheme.clients}: two honest ones "
-            f"carry the noise beside colluding={scheme.colluding}"
-        )
+        told = f"clients must be from {least} to {MAX_HONEST}, got {scheme.clients}"
+        raise ValueError(f"{told}: two honest ones carry noise beside colluding={scheme.colluding}")
     if not 0 <= scheme.colluding <= scheme.threshold - 2 <= scheme.clients - 2:
+        given = f"colluding={scheme.colluding}, clients={scheme.clients}"
         raise ValueError(
-            "threshold must be from colluding + 2 to clients, so that two honest shares carry "
-            f"the noise; got threshold={scheme.threshold}, colluding={scheme.colluding}, "
-            f"clients={scheme.clients}"
+            f"threshold must be from colluding + 2 to clients, got {scheme.threshold} with {given}:"
+            " two honest shares carry the noise"
         )
 
 
 def check_clients(scheme: Any, clients: int | None) -> int:
     """How many are in a sum: all of the scheme's where nothing is said."""
-    count: int = scheme.clients if clients is None else as_annotated("clients", "int", clients)
+    count: int = scheme.clients if clients is None else check_count("clients", clients, None)
     if not scheme.threshold <= count <= scheme.clients:
-        raise ValueError(
-            f"clients must be from threshold={scheme.threshold} to clients={scheme.clients}, got "
-            f"{count}: a sum of fewer must not be opened, and one of more was not planned"
-        )
+        bounds = f"threshold={scheme.threshold} to clients={scheme.clients}"
+        raise ValueError(f"clients must be from {bounds}, got {count}: no other sum is planned")
     return count
 
 
@@ -150,16 +142,11 @@ def is_uniform(values: Array, bits: int) -> bool:
     return slack < count / 4.0 <= outer + slack
 
 
-def centre(total: Any, bits: int, length: int, dimension: int) -> Array:
+def centre(total: Any, bits: int, length: int) -> Array:
     """A total of ``length`` integers mod 2^bits, each as the number nearest to 0."""
     sums = np.asarray(total)
-    if sums.dtype.kind not in "iu":
-        raise ValueError(f"total must be integers, got {sums.dtype}")
-    if sums.shape != (length,):
-        raise ValueError(
-            f"total must be {length} integers for a dimension of {dimension}, got "
-            f"shape {sums.shape}"
-        )
+    if sums.dtype.kind not in "iu" or sums.shape != (length,):
+        raise ValueError(f"total must be {length} integers, got {sums.dtype} of shape {sums.shape}")
     half, mask = 1 << (bits - 1), (1 << bits) - 1
     found = ((sums.astype(np.int64) + half) & mask) - half
     return found.astype(np.float64)

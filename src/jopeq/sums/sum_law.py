@@ -9,6 +9,7 @@ numbers, so that two machines that plan a sum find the same integers.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
@@ -86,16 +87,9 @@ def _nome(sigma: Decimal) -> Decimal:
 
 def least_sigma(excess: Callable[[Decimal], Decimal], most: Decimal) -> int | None:
     """The smallest multiple of 1/64 at which a falling excess is at most ``most``; None: beyond."""
-    low, high = 0, MAX_SIGMA
-    if excess(Decimal(high) / SIGMA_UNITS) > most:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if excess(Decimal(middle) / SIGMA_UNITS) <= most:
-            high = middle
-        else:
-            low = middle
-    return high
+    sigmas = range(1, MAX_SIGMA + 1)
+    at = bisect_left(sigmas, True, key=lambda k: excess(Decimal(k) / SIGMA_UNITS) <= most)
+    return sigmas[at] if at < MAX_SIGMA else None
 
 
 @lru_cache(maxsize=4096)

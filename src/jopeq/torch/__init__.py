@@ -1,9 +1,8 @@
 """For PyTorch models: exact totals of clipped gradients, and statistics in a model.
 
 ``clipped_sum`` adds up every record's clipped gradient exactly, ``scored_sum`` how well a model
-does on each, which ``check_scores`` tries on a dummy record first. ``recompute_statistics`` makes
-the running statistics of normalisation layers anew from data. ``Standardise`` is a first layer from
-the answers of ``jopeq.statistics``.
+does on each, which ``check_scores`` tries on a dummy record first. ``Standardise`` is a first layer
+from the answers of ``jopeq.statistics``.
 """
 
 from __future__ import annotations
@@ -14,12 +13,6 @@ if find_spec("torch") is None:
     raise ImportError("jopeq.torch needs PyTorch: pip install 'jopeq[torch]'")
 
 from jopeq.torch.clipped_sum import check_scores, clipped_sum, scored_sum
-from jopeq.torch.statistics import Standardise, recompute_statistics
+from jopeq.torch.statistics import Standardise
 
-__all__ = [
-    "Standardise",
-    "check_scores",
-    "clipped_sum",
-    "recompute_statistics",
-    "scored_sum",
-]
+__all__ = ["Standardise", "check_scores", "clipped_sum", "scored_sum"]

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch._decomp import get_decompositions
 from torch.func import functional_call, grad, vmap
@@ -30,11 +29,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from jopeq import kernels
-from jopeq.schemes.parameters import as_annotated
+from jopeq.checks import check_count
 from jopeq.statistics.evaluation import Scoring
 from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.sums.record_sample import draw_slots
-from jopeq.torch.records import Records, Rows, read_example, read_records
+from jopeq.sums.record_sample import Indices, draw_slots
+from jopeq.torch.records import Records, Rows, other_numbers, read_example, read_records
 
 _LOG = logging.getLogger("jopeq")
 
@@ -82,23 +81,20 @@ def clipped_sum(
         Parameters, buffers and mode stay as they are. A model whose rows for the same public
         records differ from one call to the next is refused.
     loss : callable
-        ``loss(outputs, targets)`` of a batch, as in ``torch.nn.functional``. The batch is always
-        one record. ``binary_cross_entropy_with_logits`` takes 0 and 1 of any shape and dtype.
+        ``loss(outputs, targets)`` of a batch of one record, as in ``torch.nn.functional``.
+        ``binary_cross_entropy_with_logits`` takes 0 and 1 of any shape and dtype.
     inputs, targets : tensors, arrays or lists
-        One record in each entry of the first axis. A tuple of inputs becomes the arguments of the
-        model.
+        One record in each entry of the first axis; a tuple of inputs for several arguments.
     clip : float
         Largest norm of a record's gradient, or of the summed gradients of a group.
     group : integers or texts, optional
         Whose record each is. The gradients of one patient's records are added up and clipped once.
     chunk : int, optional
-        Records at a time, at least 8. Every chunk is padded to this size. By default as many as
-        128 MiB of gradients and 16 MiB of inputs hold, at most 1,024 and at most those of
-        ``padded``.
+        Records at a time, at least 8, to which every chunk is padded. By default at most 1,024,
+        128 MiB of gradients, 16 MiB of inputs and ``padded``.
     padded : int, optional
-        Public bound on the records (or patients): so many slots are computed, clipped and added up,
-        so that neither the time nor anybody's slot tells the number of records. Without it one
-        record more may begin another chunk, and others may move to other places.
+        Public bound on the records (or patients): so many slots are computed, so that neither the
+        time nor anybody's slot tells their number.
     most_rows : int, optional
         With ``group``, the public bound on a patient's records; of more, the first count.
     example : (inputs, target), optional
@@ -110,31 +106,45 @@ def clipped_sum(
     >>> total.dimension
     8
     """
+    records = read_records(inputs, targets, example, group)
+    places = records.of_patients(most_rows)
+    is_grouped = group is not None
+    return sum_gradients(
+        model, loss, records, places, clip, chunk=chunk, padded=padded, is_grouped=is_grouped
+    )
+
+
+def sum_gradients(
+    model: nn.Module, loss: Loss, records: Records, places: Indices, clip: float, *,
+    chunk: int | None, padded: int | None, is_grouped: bool,
+) -> ClippedTotal:  # fmt: skip
+    """``clipped_sum`` of the records at ``places``: those of one patient in each row."""
     total = ClippedTotal(count_entries(model), clip)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    records = read_records(inputs, targets, example, group)
-    size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * (most_rows or 1))
-    seats = _take_seats(records, most_rows, padded, size)
+    size, seats = _take_seats(records, places, padded, chunk, total.dimension)
     device = next(iter(trained.values())).device
     if device.type == "cpu":
         kernels.note(len(seats) * total.dimension)  # all at once: they pay for the first chunk too
     work = _Work(model, loss, partial(_gradients, loss, trained, []), records.blank, device)
     weights = torch.from_numpy((seats >= 0).astype(np.float64))
-    pieces = work.pieces(records, weights, seats, size, is_grouped=group is not None)
+    pieces = work.pieces(records, weights, seats, size, is_grouped=is_grouped)
     with _in_small_steps():
-        if group is None:
-            for piece in pieces:
-                _add(total, piece)
-        else:
-            patients = np.arange(len(seats)) // (most_rows or 1)
+        if is_grouped:
+            patients = np.arange(len(seats)) // places.shape[1]
             _add_groups(total, patients, (rows for (rows,) in pieces))
+            return total
+        for rows, *factors in pieces:
+            if factors:  # of a linear layer
+                total.add_products(*(one.detach().numpy() for one in (rows, *factors)))
+            else:
+                total.add(rows)
     return total
 
 
 def count_entries(model: nn.Module) -> int:
     """Entries of a record's gradient; ``ValueError`` for a model that ``clipped_sum`` refuses."""
     _check_layers(model)
-    found = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    found = sum([p.numel() for p in model.parameters() if p.requires_grad])
     if not found:
         raise ValueError("model has no parameter that requires a gradient: unfreeze its head")
     return found
@@ -144,30 +154,6 @@ def check_model(model: nn.Module, loss: Loss, example: Any) -> int:
     """Entries of a record's gradient; ``ValueError`` for what public records show to be refused."""
     nobody = (torch.zeros(0),) * (len(read_example(example)) - 1), torch.zeros(0)
     return clipped_sum(model, loss, *nobody, clip=1.0, example=example, chunk=_LEAST).dimension
-
-
-def _judge_all(
-    model: nn.Module, judge: Loss, records: Records, size: int, seats: NDArray[np.int64],
-    weights: NDArray[np.float64],
-) -> NDArray[np.float64]:  # fmt: skip
-    """The verdict of ``judge`` on each slot, by the model run with float64 numbers."""
-    parameters = {name: _widen(one.detach()) for name, one in model.named_parameters()}
-
-    def make(module: nn.Module) -> Compute:
-        state = parameters | {name: _widen(one) for name, one in module.named_buffers()}
-
-        def judge_one(*record: Tensor) -> Tensor:
-            *arguments, target = record
-            batch = tuple(one[None] for one in arguments)
-            return judge(functional_call(module, state, batch), target[None])
-
-        return lambda chunk: (vmap(judge_one)(*chunk[1:]),)
-
-    device = next((one.device for one in parameters.values()), records.parts[0].device)
-    work = _Work(model, judge, make, records.blank, device, is_wide=True)
-    with torch.no_grad(), _in_small_steps():
-        pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
-        return torch.cat([found.cpu() for (found,) in pieces]).numpy()
 
 
 def scored_sum(
@@ -209,16 +195,24 @@ def scored_sum(
         raise ValueError(
             "score goes with Scoring(kind='score') and by with levels: give both or neither"
         )
-    _check_layers(model)
     records = read_records(inputs, targets, example, group)
-    records = replace(
-        records,
-        parts=tuple(map(_widen, records.parts)),
-        blank=tuple(map(_widen, records.blank)),
-    )
-    places = scoring.places(range(len(records.is_good)) if by is None else by)
-    if len(places) != len(records.is_good):
+    levels = scoring.places(range(len(records.is_good)) if by is None else by)
+    if len(levels) != len(records.is_good):
         raise ValueError(f"by must be one level for each of {len(records.is_good)} records")
+    places = records.of_patients(most_rows)
+    return sum_scores(
+        model, records, places, scoring, score=score, chunk=chunk, padded=padded, levels=levels
+    )
+
+
+def sum_scores(
+    model: nn.Module, records: Records, places: Indices, scoring: Scoring, *,
+    score: Loss | None, chunk: int | None, padded: int | None, levels: Indices | None = None,
+) -> ClippedTotal:  # fmt: skip
+    """``scored_sum`` of the records at ``places``: those of one patient in each row."""
+    _check_layers(model)
+    parts, blank = (tuple(map(_widen, some)) for some in (records.parts, records.blank))
+    records = replace(records, parts=parts, blank=blank)
 
     def judge(outputs: Tensor, targets: Tensor) -> Tensor:
         """(score, outcome) of one record."""
@@ -227,13 +221,29 @@ def scored_sum(
         rated = score(outputs, targets).double().mean().clamp(0.0, 1.0)
         return torch.stack((rated, torch.ones_like(rated)))
 
-    total, most = ClippedTotal(scoring.dimension, 1.0), most_rows or 1
-    size = _choose_chunk(chunk, total.dimension, records.blank, (padded or 0) * most)
-    seats = _take_seats(records, most_rows, padded, size)
+    total, most = ClippedTotal(scoring.dimension, 1.0), places.shape[1]
+    size, seats = _take_seats(records, places, padded, chunk, total.dimension)
     patients = np.arange(len(seats)) // most
     weights = (seats >= 0) / np.maximum(np.bincount(patients, seats >= 0)[patients], 1)
-    found = _judge_all(model, judge, records, size, seats, weights)
-    seated, step = np.append(places, 0)[seats], _MOST * most
+    wide = {name: _widen(one.detach()) for name, one in model.named_parameters()}
+
+    def make(module: nn.Module) -> Compute:
+        state = wide | {name: _widen(one) for name, one in module.named_buffers()}
+
+        def judge_one(*record: Tensor) -> Tensor:
+            *arguments, target = record
+            batch = tuple(one[None] for one in arguments)
+            return judge(functional_call(module, state, batch), target[None])
+
+        return lambda chunk: (vmap(judge_one)(*chunk[1:]),)
+
+    device = next((one.device for one in wide.values()), parts[0].device)
+    work = _Work(model, judge, make, blank, device, is_wide=True)
+    with torch.no_grad(), _in_small_steps():
+        pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
+        found = torch.cat([verdicts.cpu() for (verdicts,) in pieces]).numpy()
+    seated = np.zeros(len(seats), np.int64) if levels is None else np.append(levels, 0)[seats]
+    step = _MOST * most
     for some in (slice(first, first + step) for first in range(0, len(seats), step)):
         scores, outcomes = found[some].T
         rows = scoring.rows(scores, outcomes, seated[some])
@@ -263,8 +273,8 @@ def _judge(outputs: Tensor, targets: Tensor, kind: str) -> Tensor:
         fits = outputs.dim() >= 2 and outputs.shape[1] >= 2 and not targets.is_floating_point()
         if not fits or targets.shape != (1, *outputs.shape[2:]):
             raise ValueError(
-                "Scoring(kind='classes') needs an output for each of several classes and a class "
-                f"as target, got {tuple(outputs.shape[1:])} and {tuple(targets.shape[1:])}"
+                "Scoring(kind='classes') needs outputs for several classes and one as target, got "
+                f"{tuple(outputs.shape[1:])} and {tuple(targets.shape[1:])}"
             )
         is_bad = (targets < 0) | (targets >= outputs.shape[1])
         right = _right_answers(outputs, targets).masked_fill(is_bad, torch.nan)
@@ -272,8 +282,7 @@ def _judge(outputs: Tensor, targets: Tensor, kind: str) -> Tensor:
     if outputs.numel() not in (1, 2) or targets.numel() != 1:
         raise ValueError(
             "Scoring(kind='outcomes') needs one logit or two outputs and one target 0 or 1, got "
-            f"{outputs.numel()} outputs and {targets.numel()} targets: for more classes use "
-            "kind='classes', for others kind='score' and a score function"
+            f"{outputs.numel()} and {targets.numel()}: see kind='classes' and kind='score'"
         )
     flat = outputs.reshape(-1)
     chance = flat.sigmoid()[0] if len(flat) == 1 else flat.softmax(0)[1]
@@ -361,8 +370,7 @@ def _recurrent(func: Any, *given: Any) -> Any:
 
 
 _CHOSEN: dict[Any, Any] = {
-    functional.cross_entropy: _class_loss,
-    functional.nll_loss: _class_loss,
+    **dict.fromkeys((functional.cross_entropy, functional.nll_loss), _class_loss),
     _LOGIT_LOSS: _logit_loss,
     functional.embedding: _embedding,
     **dict.fromkeys((torch.gather, Tensor.gather), _gather),
@@ -376,10 +384,8 @@ def _check_layers(model: nn.Module) -> None:
     for name, layer in model.named_modules():
         where = f"model: layer {name!r} ({type(layer).__name__})"
         if isinstance(layer, _BATCH_NORMS) and (layer.training or layer.running_mean is None):
-            raise ValueError(
-                f"{where} mixes the records of a batch: use nn.GroupNorm, or running statistics "
-                "and model.eval()"
-            )
+            told = f"{where} mixes the records of a batch: use nn.GroupNorm, or running statistics"
+            raise ValueError(f"{told} and model.eval()")
         if isinstance(layer, _INSTANCE_NORMS) and layer.training and layer.track_running_stats:
             raise ValueError(f"{where} remembers records: use nn.GroupNorm or model.eval()")
         chance = layer.p if isinstance(layer, _DROPOUTS) else getattr(layer, "dropout", 0.0)
@@ -390,30 +396,22 @@ def _check_layers(model: nn.Module) -> None:
 
 
 def _take_seats(
-    records: Records, most_rows: int | None, padded: int | None, size: int
-) -> NDArray[np.int64]:
-    """Which record is in each slot of the chunks, −1 for none: a patient's are in neighbours."""
-    places = records.of_patients(most_rows)
-    rows = places.shape[1]
+    records: Records, places: Indices, padded: int | None, chunk: int | None, entries: int
+) -> tuple[int, Indices]:
+    """Records in a chunk, and who sits in each slot, −1 for nobody: a patient's are neighbours."""
+    rows, slots = places.shape[1], (padded or 0) * places.shape[1]
+    if chunk is None:
+        bytes_each = sum([part.numel() * part.element_size() for part in records.blank])
+        size = min(_ROW_BYTES // (4 * entries), _INPUT_BYTES // max(1, bytes_each), _MOST)
+        size = max(size // _LEAST, 1) * _LEAST
+        if slots:  # equal chunks
+            size = -(-slots // (-(-slots // size) * _LEAST)) * _LEAST
+    else:
+        size = check_count("chunk", chunk, _LEAST)
     seats = np.full(-(-max(len(places), padded or 0, 1) * rows // size) * size, -1, dtype=np.int64)
     blocks = seats[: len(seats) // rows * rows].reshape(-1, rows)
     blocks[draw_slots(len(places), len(blocks))] = places
-    return seats
-
-
-def _choose_chunk(chunk: int | None, entries: int, blank: Rows, slots: int) -> int:
-    if chunk is None:
-        bytes_each = sum(part.numel() * part.element_size() for part in blank)
-        fitting = min(_ROW_BYTES // (4 * entries), _INPUT_BYTES // max(1, bytes_each), _MOST)
-        fitting = max(fitting // _LEAST, 1) * _LEAST
-        if not slots:
-            return fitting
-        calls = -(-slots // fitting)
-        return -(-slots // (calls * _LEAST)) * _LEAST  # equal chunks
-    found: int = as_annotated("chunk", "int", chunk)
-    if found < _LEAST:
-        raise ValueError(f"chunk must be at least {_LEAST}, got {chunk}")
-    return found
+    return size, seats
 
 
 def _gradients(
@@ -506,16 +504,19 @@ class _Work:
     """Whether floats of records are float64 numbers, whatever the model's are."""
 
     def pieces(
-        self, records: Records, weights: Tensor, seats: NDArray[np.int64], size: int, *,
+        self, records: Records, weights: Tensor, seats: Indices, size: int, *,
         is_grouped: bool,
     ) -> Iterator[Rows]:  # fmt: skip
         """The rows of all slots, in order, where ``_add`` needs them; a piece is overwritten by the
         next. Blank slots are the same work and have rows of zeros. Take them ``_in_small_steps``.
         """
-        like = self._check()
-        compute: Compute = self._compute
-        blank = self._blank(size)
+        like, blank = self._check(), self._blank(size)
         kept, lasts = list[Tensor](), list[Tensor]()
+
+        def compute_afresh(chunk: Rows) -> Rows:
+            return self.make(_copy(self.model))(chunk)
+
+        compute: Compute = compute_afresh
         for at in range(0, len(seats), size):
             there = weights[at : at + size].to(self.device)
             chunk = (there, *self._seated(records, seats[at : at + size], blank[1:]))
@@ -527,21 +528,19 @@ class _Work:
             if is_grouped:
                 for part in found:  # a blank's may be NaN
                     part.masked_fill_((there == 0)[:, None], 0.0)
-            is_whole = len(found) == 1 or (not is_grouped and _can_multiply(found))
-            yield from [found] if is_whole else _outer(found, kept)
+            can_multiply = kernels.are_loaded() and not is_grouped and self.device.type == "cpu"
+            if can_multiply:  # compiled loops make the rows of a linear layer
+                can_multiply = {one.dtype for one in found} == {torch.float32}
+            yield from [found] if len(found) == 1 or can_multiply else _outer(found, kept)
         if bad := int(torch.cat(lasts).sum()):
             told = "%d of the %d records in this sample have no finite loss and count as zeros"
             _LOG.warning(told, bad, int((seats >= 0).sum()))
 
-    def _compute(self, chunk: Rows) -> Rows:
-        return self.make(_copy(self.model))(chunk)
-
     def _blank(self, size: int) -> Rows:
-        """A chunk of blanks."""
         parts = (part.to(self.device).expand(size, *part.shape).clone() for part in self.blank)
         return torch.zeros(size, device=self.device, dtype=torch.float64), *parts
 
-    def _seated(self, records: Records, places: NDArray[np.int64], blank: Rows) -> Iterator[Tensor]:
+    def _seated(self, records: Records, places: Indices, blank: Rows) -> Iterator[Tensor]:
         chosen, is_blank = torch.from_numpy(np.maximum(places, 0)), torch.from_numpy(places < 0)
         for part, empty in zip(records.parts, blank, strict=True):
             if len(part):
@@ -557,31 +556,25 @@ class _Work:
         compute, half = self.make(module), _LEAST // 2
         blank[0][:] = 1.0
         try:
-            (alone,) = [tuple(part.clone() for part in compute(blank))]
+            alone = tuple(part.clone() for part in compute(blank))
         except Exception as error:
             raise ValueError(self._explain(error)) from error
         mixed = tuple(part.clone() for part in blank)
         for part in mixed[1:]:
-            numbers = torch.arange(part[:half].numel(), device=self.device).view_as(part[:half])
-            part[:half] = numbers.sin().abs() if part.is_floating_point() else numbers % 2
+            part[:half] = other_numbers(part[:half])
         found = []
         for chunk in (mixed, blank, mixed):
             try:
                 found.append(tuple(part.clone() for part in compute(chunk)))
             except Exception:  # of records that the model stops at
                 found.append(alone)
-        is_same = all(
-            _are_alike(one, again)
-            and _are_alike(empty, first)
-            and _are_alike(one[half:], empty[half:])
-            for first, one, empty, again in zip(alone, *found, strict=True)
-        )
-        buffers = zip(self.model.buffers(), module.buffers(), strict=True)
-        if not is_same or not all(_are_alike(old, new) for old, new in buffers):
+        pairs = [*zip(self.model.buffers(), module.buffers(), strict=True)]
+        for first, one, empty, again in zip(alone, *found, strict=True):
+            pairs += [(one, again), (empty, first), (one[half:], empty[half:])]
+        if not all(_are_alike(*pair) for pair in pairs):
             raise ValueError(
-                "model: its rows or buffers change when the same public records are computed again,"
-                " so it draws at random or remembers records: remove such layers and hooks, or "
-                "switch them off by model.eval()"
+                "model: its rows or buffers change when the same public records are computed again:"
+                " remove layers and hooks that draw or remember, or call model.eval()"
             )
         return alone
 
@@ -594,22 +587,18 @@ class _Work:
             own = (one.to(kind) if one.dtype == torch.float64 else one for one in arguments)
             self.loss(_copy(self.model)(*own), target)
         except Exception as told:
-            return (
-                f"model or loss takes no records of shapes and dtypes {shapes}: {told}; declare "
-                "others by example=(inputs, target)"
-            )
-        return (
-            f"model or loss cannot be run for one record at a time ({error}): random and in-place "
-            "operations have to go, or model.eval() switches them off"
-        )
+            reason = f"model or loss takes no records of shapes and dtypes {shapes}: {told}"
+            return f"{reason}; declare others by example=(inputs, target)"
+        reason = f"model or loss cannot be run for one record at a time ({error})"
+        return f"{reason}: remove random and in-place operations, or call model.eval()"
 
 
 def _are_alike(one: Tensor, other: Tensor) -> bool:
     """Whether the numbers are equal, but for what a GPU rounds; NaN equals NaN."""
     off = 0.0 if one.device.type == "cpu" else _ALIKE
-    wide = one.double(), other.double()
-    length = float(wide[0].nan_to_num().norm())
-    return torch.allclose(*wide, rtol=off, atol=off * length, equal_nan=True)
+    first, second = one.double(), other.double()
+    length = float(first.nan_to_num().norm())
+    return torch.allclose(first, second, rtol=off, atol=off * length, equal_nan=True)
 
 
 def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
@@ -644,45 +633,30 @@ def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Ro
 
 
 def _compute_all(compute: Compute, chunk: Rows, blank: Rows, like: Rows) -> Rows:
-    """The gradients of a chunk, NaN for records that PyTorch stops at."""
+    """The gradients of a chunk; NaN for records that PyTorch stops at, which halving finds."""
     try:
         return compute(chunk)
-    except Exception:  # of some records: zeros tell
+    except Exception:  # of some records
         size = len(chunk[0])
-        found = tuple(part.new_full((size, *part.shape[1:]), torch.nan) for part in like)
-        _settle(compute, chunk, blank, slice(0, size), found)
-        return found
+    found = tuple(part.new_full((size, *part.shape[1:]), torch.nan) for part in like)
 
+    def settle(first: int, last: int) -> None:
+        alone = tuple(part.clone() for part in blank)
+        for mine, all_of_them in zip(alone, chunk, strict=True):
+            mine[first:last] = all_of_them[first:last]
+        try:
+            rows = compute(alone)
+        except Exception:
+            middle = (first + last) // 2
+            if middle > first:
+                settle(first, middle)
+                settle(middle, last)
+            return
+        for into, part in zip(found, rows, strict=True):
+            into[first:last] = part[first:last]
 
-def _settle(compute: Compute, chunk: Rows, blank: Rows, some: slice, found: Rows) -> None:
-    """Fill in the gradients of some records, halving while one of them stops PyTorch."""
-    alone = tuple(part.clone() for part in blank)
-    for mine, all_of_them in zip(alone, chunk, strict=True):
-        mine[some] = all_of_them[some]
-    try:
-        rows = compute(alone)
-    except Exception:
-        middle = (some.start + some.stop) // 2
-        if middle > some.start:
-            _settle(compute, chunk, blank, slice(some.start, middle), found)
-            _settle(compute, chunk, blank, slice(middle, some.stop), found)
-        return
-    for into, part in zip(found, rows, strict=True):
-        into[some] = part[some]
-
-
-def _can_multiply(found: Rows) -> bool:
-    """Whether compiled loops make the rows of a linear layer."""
-    are_narrow = all(one.device.type == "cpu" and one.dtype == torch.float32 for one in found)
-    return are_narrow and kernels.are_loaded()
-
-
-def _add(total: ClippedTotal, piece: Rows) -> None:
-    """Add rows, or what they are the products of."""
-    if len(piece) == 1:
-        total.add(piece[0])
-    else:
-        total.add_products(*(one.detach().numpy() for one in piece))
+    settle(0, size)
+    return found
 
 
 def _outer(products: Rows, kept: list[Tensor]) -> Iterator[Rows]:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from jopeq.torch.records import Records, read_example
+from jopeq.torch.records import Records, other_numbers, read_example
 
 _ALIKE = 1e-5  # of a row: on a GPU sums of one layer may round differently each time
 
@@ -32,19 +32,17 @@ class FrozenBody:
     def __init__(self, body: nn.Module, example: object) -> None:
         self._body = copy.deepcopy(body).eval()
         self._blank = read_example(example)[:-1]
-        other = [_other(part) for part in self._blank]
+        other = [other_numbers(part) for part in self._blank]
         try:
             first, _, again = (self._row(one) for one in (self._blank, other, self._blank))
         except Exception as error:
             shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self._blank)
-            raise ValueError(
-                f"body gives no features of a record of {shapes}: {error}; declare others by "
-                "example=(inputs, target)"
-            ) from error
+            told = f"body gives no features of a record of {shapes}: {error}"
+            raise ValueError(f"{told}; declare others by example=(inputs, target)") from error
         if not np.allclose(first, again, _ALIKE, _ALIKE * float(np.abs(first).max(initial=0.0))):
             raise ValueError(
-                "body: features of the example change when they are computed again, so it draws at "
-                "random or remembers records: remove such layers and hooks"
+                "body: features of the example change when they are computed again, so it draws "
+                "at random or remembers records: remove such layers and hooks"
             )
         self.size = len(first)
 
@@ -68,8 +66,3 @@ class FrozenBody:
             (row,) = self._body(*(part[None].to(device) for part in record))
         found: Features = row.flatten().float().cpu().numpy()
         return found
-
-
-def _other(part: Tensor) -> Tensor:
-    numbers = torch.arange(part.numel()).view(part.shape)
-    return (numbers.sin().abs() if part.is_floating_point() else numbers % 2).to(part.dtype)

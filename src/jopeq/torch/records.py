@@ -55,12 +55,16 @@ def read_example(example: Any) -> Rows:
     try:
         inputs, target = example
         parts = (*inputs, target) if isinstance(inputs, tuple) else (inputs, target)
-        return tuple(torch.as_tensor(part).detach() for part in parts)
+        return tuple([torch.as_tensor(part).detach() for part in parts])
     except Exception as error:
-        raise ValueError(
-            "example must be one record (inputs, target) with the shapes and dtypes of all, such "
-            f"as (torch.zeros(64), torch.tensor(0)), got {example!r:.200}: {error}"
-        ) from None
+        told = "example must be one record (inputs, target), as (torch.zeros(64), torch.tensor(0))"
+        raise ValueError(f"{told}, got {example!r:.200}: {error}") from None
+
+
+def other_numbers(part: Tensor) -> Tensor:
+    """Public numbers unlike a blank's, of the same shape and dtype."""
+    numbers = torch.arange(part.numel(), device=part.device).view(part.shape)
+    return (numbers.sin().abs() if part.is_floating_point() else numbers % 2).to(part.dtype)
 
 
 def read_records(inputs: Any, targets: Any, example: Any = None, group: Any = None) -> Records:
@@ -71,21 +75,21 @@ def read_records(inputs: Any, targets: Any, example: Any = None, group: Any = No
     parts = (*inputs, targets) if isinstance(inputs, tuple) else (inputs, targets)
     if example is None:
         parts = tuple(map(_as_tensor, parts))
-        blank = tuple(part.new_zeros(part.shape[1:]) for part in parts)
+        blank = tuple([part.new_zeros(part.shape[1:]) for part in parts])
     else:
         blank = read_example(example)
     lengths = [len(part) if getattr(part, "ndim", 1) else None for part in parts]
     if len(lengths) != max(2, len(blank)) or None in lengths or len(set(lengths)) > 1:
         raise ValueError(
-            f"inputs and targets must hold one entry for each record, got lengths {lengths} and "
-            f"{len(blank) - 1} inputs in a record: stack the records along the first axis"
+            f"inputs ({len(blank) - 1} here) and targets must hold one entry for each record, got "
+            f"lengths {lengths}: stack the records along the first axis"
         )
-    read = [_read_part(part, like) for part, like in zip(parts, blank, strict=True)]
-    is_good = np.logical_and.reduce([good for _, good in read])
+    whole, good = zip(*map(_read_part, parts, blank), strict=True)
+    is_good = np.logical_and.reduce(good)
     owners = None if group is None else read_patients(group, len(is_good))
     if owners is not None:
         is_good &= owners >= 0
-    return Records(tuple(part for part, _ in read), blank, is_good, owners)
+    return Records(whole, blank, is_good, owners)
 
 
 def _as_tensor(values: Any) -> Tensor:
@@ -93,10 +97,8 @@ def _as_tensor(values: Any) -> Tensor:
     try:
         return (torch.stack(values) if is_list else torch.as_tensor(values)).detach()
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(
-            "records are not numbers of one shape, one entry each: declare the shapes by example="
-            f"(inputs, target), so that others count as zeros: {error}"
-        ) from None
+        told = "records are not numbers of one shape: declare it by example=(inputs, target)"
+        raise ValueError(f"{told}, so that others count as zeros: {error}") from None
 
 
 def _read_part(values: Any, like: Tensor) -> tuple[Tensor, NDArray[np.bool_]]:
