@@ -307,7 +307,7 @@ class Budget:
             if not (is_same or (self.keeps_its_own and self.path is not None)):
                 raise BudgetExceededError(
                     f"{file} has budget {found.budget:g} at δ = {found.delta:g}, its settings now "
-                    f"say {self.epsilon:g} at δ = {self.delta:g}: keep the budget or take a new file",
+                    f"say {self.epsilon:g} at δ = {self.delta:g}: keep it or take a new file",
                     code="ledger-settings",
                 )
             yield found
