@@ -79,7 +79,7 @@ def _positive(text: str) -> int:
 
 
 def _writable(page: Path) -> Path:
-    """The page, if it can be written: what cannot shows before the work."""
+    """Return the page if it can be written; otherwise fail before the work."""
     page.parent.mkdir(parents=True, exist_ok=True)
     if page.is_dir() or not os.access(page.parent, os.W_OK):
         raise OSError(f"--page {page} cannot be written: name a file in a folder of yours")

@@ -69,7 +69,7 @@ def fig6(attacks: pd.DataFrame) -> pd.DataFrame:
 
 
 def fig4(attacks: pd.DataFrame) -> pd.DataFrame:
-    """One row a curve, one column a coarse epoch, as texts."""
+    """One row per curve, one column per coarse epoch, as texts."""
     curves = ["method", "label"]
     coarse = attacks[attacks.epoch % cells.COARSE == 0]
     means = coarse.pivot_table("mean_ssim", curves, "epoch", sort=False).sort_index(axis=1)
@@ -110,7 +110,7 @@ def fig5_curves(attacks: pd.DataFrame) -> pd.DataFrame:
 
 
 def fine(attacks: pd.DataFrame) -> pd.DataFrame:
-    """MSE by curve and ε: ours, and of bytes that wrap round, as texts."""
+    """MSE by curve and ε: ours, and of bytes that wrap around, as texts."""
     curves = fig5_curves(attacks)
     both = zip(curves.mean_mse, curves.mse_of_bytes.map(np.mean), strict=True)
     curves["cell"] = [f"{number(ours, 3)} / {number(theirs, 3)}" for ours, theirs in both]

@@ -174,7 +174,7 @@ class Attacked(Cell):
 
 
 def read_attacks(path: Path) -> list[Attacked]:
-    """The cells in a file, as they were attacked last; none if there is no file."""
+    """The cells in a file, each as last attacked; none if there is no file."""
     return list({(one.key, one.images): one for one in read_records(path, Attacked)}.values())
 
 
@@ -288,6 +288,6 @@ def _pixels(images: torch.Tensor) -> NDArray[np.uint8]:
 
 
 def _mse_of_bytes(found: torch.Tensor, images: torch.Tensor) -> list[float]:
-    """MSE of pixels turned into bytes without clamping: those beyond 0 to 1 wrap round."""
+    """MSE of pixels turned into bytes without clamping: those beyond 0 to 1 wrap around."""
     one, two = ((each.cpu() * 255.0).long() % 256 / 255.0 for each in (found, images))
     return (one - two).square().flatten(1).mean(1).tolist()

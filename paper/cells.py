@@ -109,7 +109,7 @@ def fig4_cells() -> Iterator[Cell]:
 
 @lru_cache(maxsize=1)
 def fig5_schemes() -> dict[tuple[str, float], Scheme]:
-    """By curve and ε."""
+    """The schemes of Figure 5, by curve and ε."""
     found = {}
     for epsilon in FIG5_EPSILONS:
         found["laplace", epsilon] = scheme("laplace", epsilon=epsilon)

@@ -58,7 +58,7 @@ def schemes_at(rate: float, epsilon: float) -> dict[str, Scheme]:
 
 
 def authors_rate(rate: float) -> float:
-    """Bits per entry of the code's codebook, (2^R + 1)² points a pair: log2(2^R + 1).
+    """Bits per entry of the code's codebook, (2^R + 1)² points per pair: log2(2^R + 1).
 
     >>> round(2 ** (2 * authors_rate(2.0))), round(2 ** (2 * authors_rate(1.0)))
     (25, 9)
@@ -117,9 +117,9 @@ def accuracy_after(run: Any, rounds: int) -> float:
 
 
 def gains(runs: pd.DataFrame) -> pd.DataFrame:
-    """By row and learning rate: validation and test accuracy above the paper's rate, in points.
+    """Points of accuracy above the paper's learning rate, by row and rate, validation and test.
 
-    After as many rounds, means over the seeds that both rates have.
+    After equally many rounds, means over the seeds that both rates have.
     """
     papers = runs[runs.lr == LEARNING_RATE]
     pairs = runs[runs.lr != LEARNING_RATE].merge(papers, on=[*ROW, "seed"], suffixes=("", "_0"))
@@ -134,7 +134,7 @@ def gains(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_rates(runs: pd.DataFrame) -> pd.Series:
-    """By row: the learning rate of the best validation accuracy."""
+    """The learning rate of the best validation accuracy, by row."""
     found = gains(runs).sort_values("gain").groupby(ROW).last()
     return found.lr.where(found.gain > 0, LEARNING_RATE)
 

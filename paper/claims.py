@@ -23,7 +23,7 @@ Claims = Iterator[tuple[str, bool]]
 
 
 def failed(results: Results) -> list[str]:
-    """The sentences about the sections that are there that do not hold; none is of added rows."""
+    """The claims about the kept sections that do not hold; added rows have no claims."""
     if mnist.ADDED:
         frames = {name: getattr(results, name) for name in ("table1", "fig2", "fig3")}
         own = {n: ~f.label.str.startswith(tuple(mnist.ADDED)) for n, f in frames.items() if len(f)}

@@ -24,7 +24,7 @@ from paper.attacks import ORIGINALS
 
 
 def save_fig2(runs: pd.DataFrame, path: Path) -> None:
-    """SNR against R, one panel an ε."""
+    """SNR against R, one panel per ε."""
     grid = mnist.fig2_grid(runs)
     limits = grid.min(axis=None) - 1, grid.max(axis=None) + 1
     figure, panels = new_panels(len(mnist.FIG2_EPSILONS), 2.4, sharey=True)
@@ -51,7 +51,7 @@ def save_fig3(runs: pd.DataFrame, path: Path) -> None:
 
 
 def save_table2(runs: pd.DataFrame, path: Path) -> None:
-    """Validation accuracy against rounds at the last column: two panels a learning rate."""
+    """Validation accuracy against rounds at the last column: two panels per learning rate."""
     rate, epsilon = cifar.COLUMNS[-1]
     rows = cifar.schemes_at(rate, epsilon)
     published = [label for label in rows if label in ("none", "sdq") or "published" in label]

@@ -152,7 +152,7 @@ def runs(label: str, chosen: dict[tuple[Any, ...], dict[str, Any]]) -> Iterator[
 
 @lru_cache(maxsize=1)
 def dataset_of(label: str, folder: str) -> Dataset:
-    """Kept by a process for its next run."""
+    """Load a data set; the process keeps it for its next run."""
     data = SETS[label].data
     if data.endswith(".npz"):
         return load(str(Path(folder) / data))

@@ -19,7 +19,7 @@ from paper.kept_runs import Job, Run, job_key, read_records, run_key
 
 @dataclass(frozen=True)
 class Results:
-    """One frame a section; empty where not all of its runs are kept."""
+    """One frame per section; empty if not all of its runs are kept."""
 
     table1: pd.DataFrame
     table1_code: pd.DataFrame
@@ -44,7 +44,7 @@ SECTIONS = tuple(field.name for field in fields(Results) if field.name != "pictu
 
 
 def read_results(folder: Path) -> Results:
-    """All that is kept in a folder."""
+    """Read everything that is kept in a folder."""
     table1, attacks = folder / "table1.jsonl", folder / ATTACKS_FILE
     return Results(
         table1=runs_of(mnist.own_jobs(count=1), table1),
@@ -63,7 +63,7 @@ def read_results(folder: Path) -> Results:
 
 
 def frame_of(records: Iterable[Any]) -> pd.DataFrame:
-    """One row a record, with its settings as columns of their own."""
+    """One row per record, with its settings as columns of their own."""
     frame = pd.DataFrame([vars(record) for record in records])
     if frame.empty:
         return frame

@@ -217,7 +217,7 @@ def above_the_code(runs: pd.DataFrame, model: str) -> pd.Series:
 
 
 def above_none(runs: pd.DataFrame) -> pd.Series:
-    """By model: points by which the best coded row is above the one without coding."""
+    """Points by which the best coded row is above the one without coding, by model."""
     means = 100 * runs.groupby(["model", "label"])["test_accuracy"].mean().unstack()
     return means.drop(columns="none").max(axis=1) - means["none"]
 

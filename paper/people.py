@@ -98,7 +98,7 @@ COHORT_DEFAULT = {"clip": 2.5, "local_steps": 5, "lr": 0.05, **_STEPS_OF_COHORTS
 
 
 def settings_of(label: str, folder: Path) -> dict[str, Any]:
-    """The recipe that was found for a population, or the default where none was looked for."""
+    """The recipe chosen for a population, or the default if none was searched for."""
     kept = folder / RECIPES
     lines = map(json.loads, kept.read_text("utf-8").splitlines() if kept.exists() else [])
     found = {recipe["label"]: recipe["settings"] for recipe in lines}
@@ -155,7 +155,7 @@ class LocalDpMod:
 
 
 def sphere_jobs(folder: Path, draws: int | None) -> Jobs:
-    """Every population, each with the recipe of MNIST, whatever the data are."""
+    """Every population; all data sets use the recipe of MNIST."""
     shown = [("hog", size, epsilon) for size in SIZES for epsilon in EPSILONS]
     for kind, people, epsilon in (*shown, *(("pixels", SIZES[0], e) for e in (4.0, 8.0))):
         label = sphere_label(kind, people, epsilon)

@@ -96,5 +96,5 @@ def origin(device: str) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _dataset(name: str, data_dir: str | None) -> Dataset:
-    """Read once in a process, however many runs it makes."""
+    """Load a data set once per process, for all of its runs."""
     return load(name, data_dir)

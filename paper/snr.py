@@ -1,4 +1,4 @@
-"""Why the SNRs of the paper's Table II are not ours: one difference at a time, on Gaussian updates.
+"""Explain the SNRs of the paper's Table II, one difference at a time, on Gaussian updates.
 
 The authors' code treats every tensor by itself, averages over clients *and tensors*, rounds pairs
 in a skewed basis, has 2^R + 1 levels in each, and γ = 1.5·√(1 + s²ν/(ν − 2)), the text no √.

@@ -108,7 +108,7 @@ def _write(path: Path, parts: Parts) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Six digits are more than any of these numbers is good for; JSON knows no infinity."""
+    """Round to six digits, more than these numbers deserve; JSON knows no infinity."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -105,7 +105,7 @@ class Job(NamedTuple):
 
 
 def study_jobs(study: Study, rounds: int | None = None) -> Iterator[Job]:
-    """Every way at every ε and seed; without privacy once a seed."""
+    """Every way at every ε and seed; without privacy once per seed."""
     for seed in range(study.seeds):
         for epsilon in EPSILONS:
             for way in WAYS:

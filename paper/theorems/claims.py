@@ -67,7 +67,7 @@ def _total_error(part: Part) -> Claims:
 
 
 def falls(part: Part) -> list[float]:
-    """By which share the total variation falls from the last rate but one to the last, on Z."""
+    """Share by which the total variation falls at the last rate, on Z."""
     by_place = {(row["epsilon"], row["rate"]): row["total_variation"] for row in part["line"]}
     before, last = sorted({rate for _, rate in by_place})[-2:]
     epsilons = {epsilon for epsilon, _ in by_place}

@@ -28,7 +28,7 @@ _ANGLES, _EDGE = 360, 48
 
 
 def mechanisms_part(effort: Effort) -> dict[str, Any]:
-    """All four."""
+    """Compute all four parts."""
     return {
         "scale": [_inside(kind, effort.samples) for kind in UPDATES],
         "elliptical": [_elliptical(dimension) for dimension in (1, 2, 3, 8)],

@@ -64,7 +64,7 @@ def build_scheme(name: str, given: Mapping[str, Any]) -> Scheme | Sphere:
 
 
 class Settings:
-    """Checked ``values`` by name, and who reads them."""
+    """Checked ``values`` by name, and what reads them."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         from jopeq_lab.training.config import HospitalsConfig, PeopleConfig, TrainConfig
@@ -107,7 +107,7 @@ class Settings:
 
     @property
     def seeds(self) -> list[int]:
-        """A run for each."""
+        """The seeds, one run per seed."""
         seeds: list[int] = self.values.get("seed") or [*range(self.values.get("seeds", 1))]
         return list(dict.fromkeys(seeds))
 
@@ -123,7 +123,7 @@ class Settings:
             raise typer.BadParameter(with_flags(str(error))) from error
 
     def _check(self, name: str, value: Any, readers: Mapping[str, Mapping[str, str]]) -> None:
-        """Refuse a setting that nothing would read, or of a wrong type."""
+        """Refuse a setting that is unused or has a wrong type."""
         types = {key: kind for named in readers.values() for key, kind in named.items()} | _OF_RUNS
         wrong = ""
         if name not in {*_fields_of(self.kind), *_OF_RUNS, *self._parameters}:
@@ -145,7 +145,7 @@ class Settings:
             raise typer.BadParameter(with_flags(f"{name} {wrong}"))
 
     def _missing(self, name: str) -> str:
-        """The words about another setting that must be there for this one to be read."""
+        """Say which other setting this one needs."""
         given = self.values
         needs = {
             **dict.fromkeys(

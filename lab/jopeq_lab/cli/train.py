@@ -237,7 +237,7 @@ def _run(
 
 
 def figures(metrics: RoundMetrics) -> str:
-    """The two figures next to the bar that say most."""
+    """The two most telling figures, shown next to the bar."""
     told = [f"{metrics.bytes_per_client:,.0f} B/client"]
     if metrics.snr_db is not None:
         told.insert(0, f"SNR {metrics.snr_db:.1f} dB")

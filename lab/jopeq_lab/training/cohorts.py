@@ -40,7 +40,7 @@ Mean = NDArray[np.float64]
 
 
 class Cohort(Protocol):
-    """One round on its way."""
+    """A round in progress."""
 
     @property
     def sent(self) -> int:
@@ -71,7 +71,7 @@ class Mechanism(Protocol):
         """The guarantee of a person, for all rounds."""
 
     def clipped_to(self, clip: float) -> Mechanism:
-        """The mechanism for updates of another length."""
+        """The mechanism for updates clipped to a different length."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class _ReportCohort:
 
 
 class Shares(_OfScheme):
-    """``clients``: (ε, δ) for a person in all rounds, against whoever sees sums alone.
+    """``clients``: (ε, δ) for a person in all rounds, against anybody who sees only sums.
 
     A round has its own number of clients; the scheme's threshold and colluding clients are taken
     in proportion.
@@ -210,7 +210,7 @@ class _PayloadCohort:
 class Central:
     """The baseline: a trusted server clips updates and adds Gaussian noise to their mean.
 
-    (ε, δ) is of a person over all rounds; neighbours differ by one update against none.
+    (ε, δ) holds for a person over all rounds; neighbours differ by one update against none.
 
     >>> round(Central(epsilon=4.0, delta=1e-5, clip=1.0).deviation(100, participations=1), 5)
     0.01081

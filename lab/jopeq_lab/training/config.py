@@ -305,7 +305,7 @@ class PeopleConfig(RunConfig):
 
     @property
     def people_a_round(self) -> int:
-        """All rounds have as many."""
+        """People per round, equally many in every round."""
         return (self.people * self.participations - self.people_in_center) // self.rounds
 
     @property

@@ -210,7 +210,7 @@ def read_batch(content: bytes) -> tuple[Pixels, Labels]:
 
 
 def read_npz(path: Path) -> Split:
-    """One's own samples: ``train_inputs``, ``train_labels``, ``test_inputs``, ``test_labels``.
+    """Read your own samples: ``train_inputs``, ``train_labels``, ``test_inputs``, ``test_labels``.
 
     Inputs are rows (N, p) or images (N, C, H, W), labels whole numbers from 0.
     """
@@ -283,7 +283,7 @@ class Dataset:
         )
 
     def split_anew(self, test: int, seed: int) -> Dataset:
-        """These samples, ``test`` of which the seed draws for the test set."""
+        """Split these samples anew: the seed draws ``test`` of them for the test set."""
         inputs = torch.cat((self.train_inputs, self.test_inputs))
         labels = torch.cat((self.train_labels, self.test_labels))
         test = check_count("test", test, 1, len(labels) - 1)
@@ -300,7 +300,7 @@ def load(
     download: bool = True,
     progress: Progress | None = None,
 ) -> Dataset:
-    """One of the data sets ``NAMES``, or one's own: the path of an .npz (``read_npz``).
+    """Load one of the data sets ``NAMES``, or your own: the path of an .npz (``read_npz``).
 
     "digits", "mnist5k" and "cancer" come with Python packages and take no ``data_dir``. The others
     are read from ``data_dir`` and nowhere else if it is given: MNIST and Fashion-MNIST as their

@@ -1,4 +1,4 @@
-"""The server's optimizer where everybody sends gradients at the same weights."""
+"""The server's optimizer if everybody sends gradients at the same weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Descent:
 
 
 class Server:
-    """Weights on their way; the fields of ``STATE`` are the whole state."""
+    """The weights during training; the fields of ``STATE`` are the whole state."""
 
     STATE = ("weights", "velocity", "total", "count")
 

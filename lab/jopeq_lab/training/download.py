@@ -83,7 +83,7 @@ CIFAR10_BATCHES: Mapping[str, str] = {  # the SHA-256 of each file in the archiv
 
 
 def mistaken(content: bytes, sha256: str) -> str | None:
-    """Words that say which other file the content is; None if its SHA-256 is the one given."""
+    """Name the other file that the content is; None if its SHA-256 is the one given."""
     found = hashlib.sha256(content).hexdigest()
     if found == sha256:
         return None
@@ -136,7 +136,7 @@ def fetch(
 
 
 def _fault(remote: RemoteFile, path: Path) -> str | None:
-    """Words that say what is wrong with a file; None if its content is right."""
+    """Say what is wrong with a file; None if its content is right."""
     try:
         return mistaken(unzip(path) if remote.is_zipped else path.read_bytes(), remote.sha256)
     except DataError as error:
@@ -144,7 +144,7 @@ def _fault(remote: RemoteFile, path: Path) -> str | None:
 
 
 def _transfer(remote: RemoteFile, part: Path, progress: Progress | None, timeout: float) -> None:
-    """One request, whose answer becomes ``part``."""
+    """Send one request and write the answer to ``part``."""
     request = Request(_secured(remote.url), headers={"User-Agent": "jopeq"})
     done = 0
     remedy = (

@@ -52,14 +52,14 @@ class Federation(Protocol):
         """The state for ``restore``, without model and history: tensors, numbers, texts, lists."""
 
     def restore(self, state: dict[str, Any], history: Sequence[RoundMetrics]) -> None:
-        """Go on after the rounds of ``history``."""
+        """Continue after the rounds of ``history``."""
 
     def summary(self) -> dict[str, Any]:
-        """Everything else that is told of the run, as JSON holds it."""
+        """The rest of the run's report, as JSON holds it."""
 
 
 def check_finite(vector: torch.Tensor, number: int, server_lr: float) -> torch.Tensor:
-    """``vector``, unless the server's step left the finite numbers."""
+    """Return ``vector``; raise if it is no longer finite."""
     if not bool(torch.isfinite(vector).all()):
         raise DivergedError(
             f"the model is not finite after round {number}: lower server_lr ({server_lr:g})"
