@@ -1,6 +1,6 @@
 """Encode and decode of the schemes that have kernels: entries a second by size, bits, error.
 
-Beside them a memory copy and the eager PyTorch version, in the same process.
+For comparison: a memory copy and the eager PyTorch version, in the same process.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _keep(speeds: list[float | None], speed: float | None, is_again: bool) -> No
 
 
 def _described(name: str) -> dict[str, Any]:
-    """What a scheme costs in bits and loses in accuracy, measured."""
+    """Measure what a scheme costs in bits and loses in accuracy."""
     scheme, update = SCHEMES[name], gaussian(_ERROR_ENTRIES)
     payload, counted = scheme.encode(update, counts=True)
     return {
@@ -146,7 +146,7 @@ def _seconds(work: Callable[[Any], object], given: Any) -> float:
 
 
 def _is_affordable(speeds: list[float | None], entries: int) -> bool:
-    """Whether a call would end in time, by the speed at the size before."""
+    """Tell if a call would end in time, by the speed at the previous size."""
     if not speeds:
         return True
     return speeds[-1] is not None and entries / speeds[-1] < LONGEST

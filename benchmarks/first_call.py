@@ -1,4 +1,4 @@
-"""What the first calls of a process cost: imports, kernels, and an update without any warm-up.
+"""Time the first calls of a process: imports, kernels, and an update without any warm-up.
 
     python benchmarks/first_call.py                     # ours
     python benchmarks/first_call.py --authors FOLDER    # and the ratio to the paper's authors' code

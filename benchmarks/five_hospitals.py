@@ -215,7 +215,7 @@ def run_five(folder: Path) -> dict[str, Any]:
 
 
 def judge(found: dict[str, Any]) -> bool:
-    """Whether ledgers, audit files and the server agree, and nothing was burnt but two attempts."""
+    """Tell if ledgers, audit files and the server agree, and only two attempts were wasted."""
     spare = len(found["asked_of_the_first"]) - len(found["hospitals"])
     is_safe = found["epsilon_server"] >= max(found["epsilon_ledgers"]) - 1e-4
     unwell = [part for part, said in enumerate(found["health"]) if said]

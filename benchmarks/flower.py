@@ -1,4 +1,4 @@
-"""What the server of a Flower round costs: ``python benchmarks/flower.py`` prints Markdown tables.
+"""Measure the server of a Flower round: ``python benchmarks/flower.py`` prints Markdown tables.
 
 One round's replies are aggregated, by FedAvg alone from float32 arrays and by ``PayloadStrategy``
 from payloads, each in a process of its own. CPU seconds are of all threads; the peak memory is the

@@ -158,7 +158,7 @@ def samples(file):
 
 def records(context):
     folder, part = Path(context.run_config["folder"]), int(context.node_config["part"])
-    (folder / f"asked-{part}-{time.time_ns()}").touch()  # counts shares beside the ledger
+    (folder / f"asked-{part}-{time.time_ns()}").touch()  # counts shares independently of the ledger
     number = len(list(folder.glob("done-*")))  # the round: there is a done-0
     if part == VICTIM and number == KILLED and not (folder / "victim-is-dead").exists():
         (folder / "victim-trains").touch()
@@ -198,7 +198,7 @@ def main(grid, context):
         model = net()
         model.load_state_dict(arrays.to_torch_state_dict())
         (folder / f"done-{number}").touch()
-        if number == BACK - 2:  # it sends its key beside the next round
+        if number == BACK - 2:  # it sends its key during the next round
             wait_for_all()
         right = (model(inputs).argmax(1) == labels).double().mean()
         return MetricRecord({"accuracy": float(right)})

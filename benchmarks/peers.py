@@ -1,4 +1,4 @@
-"""What else a user might pick: speed, bits and error beside ours, at one size.
+"""Compare with other libraries: speed, bits and error, at one size.
 
 All are optional: what is not installed is named and left out.
 """
@@ -134,7 +134,7 @@ def _torch_seconds(work: Callable[[], object]) -> float:
 
 
 def _reason(error: ImportError) -> str:
-    """Whether it is not installed, or is and cannot be imported."""
+    """Say if it is not installed, or installed and cannot be imported."""
     package, _, inner = (error.name or "").partition(".")
     if inner:
         return f"the release of {package} that is installed lacks its own module {error.name}"

@@ -7,7 +7,7 @@
 The CPU takes a few minutes. The GPU's part needs NumPy, torch and Triton alone.
 
 Seconds of a core are processor time of one thread; what others do on the machine hardly counts.
-Nothing is extrapolated: the number of reports stands beside each time.
+Nothing is extrapolated: the number of reports stands next to each time.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def sphere_row(dimension: int, epsilon: int) -> dict[str, Any]:
 
 
 def peer_row(peer: Any, dimension: int, most: int) -> dict[str, Any]:
-    """As ``sphere_row``; ``encode`` is the whole of a report and its decoding, in NumPy."""
+    """A row like ``sphere_row``'s; ``encode`` makes and decodes a report, in NumPy."""
     row = {"error": peer.error(dimension), "bits": peer.bits(dimension), "server": peer.server}
     if dimension <= most:
         x = direction(dimension)

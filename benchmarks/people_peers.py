@@ -1,4 +1,4 @@
-"""What else gives a whole update an ε against the server, written from the papers.
+"""Other mechanisms that give a whole update an ε against the server, written from the papers.
 
 Every peer has a closed form of E‖x̂ − x‖² at ‖x‖ = 1, the bits of a report, and ``report``, which
 draws x̂ of one client. Privacy is what the papers prove; randomness is NumPy's: this is a yardstick,

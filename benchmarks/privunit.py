@@ -1,4 +1,4 @@
-"""What a promise for whole people must cost: the best mechanism known for one update each.
+"""PrivUnitG, the best known mechanism for one update per person: the baseline of ``sphere``.
 
 Of all unbiased ε-LDP reports on a vector of the unit ball, PrivUnit has the least error (Bhowmick
 et al. 2018; Asi, Feldman and Talwar 2022). PrivUnitG replaces the sphere by normal draws: it has

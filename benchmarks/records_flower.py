@@ -1,4 +1,4 @@
-"""Rounds of records on Flower's deployment engine beside rounds of plain FedAvg of the same app.
+"""Time rounds of records and of plain FedAvg with the same app, on Flower's deployment engine.
 
     PYTHONPATH=src:. python benchmarks/records_flower.py [--rounds 20] [--nodes 10]
 

@@ -1,4 +1,4 @@
-"""What a secure sum costs: the rows that results/secure.jsonl lacks, and the table of the docs.
+"""Measure secure sums: the rows that results/secure.jsonl lacks, and the table of the docs.
 
     python benchmarks/secure.py            # runs what is missing
     python benchmarks/secure.py --page     # then the table of docs/hospitals.md
@@ -151,7 +151,7 @@ def ours(clients: int, entries: int) -> dict[str, Any]:
             sent[number] = everyone[number].mask(vector)
         else:
             everyone[number].phase = "open"
-            # true confirmations, then random bytes in place of a masked vector
+            # true confirmations, then random bytes instead of a masked vector
             told = sorted(everyone[number]._confirmations.items())
             body = b"".join(both[:CONFIRMATION_BYTES] for _, both in told)
             sent[number] = terms.message(Kind.MASKED, body, random.bytes(entries * BITS // 8))
@@ -172,7 +172,7 @@ def ours(clients: int, entries: int) -> dict[str, Any]:
 
 
 def flower(clients: int, entries: int, neighbours: int) -> dict[str, Any]:
-    """The same steps by the primitives of Flower's SecAgg+, each once for every neighbour."""
+    """Time the primitives of Flower's SecAgg+, each once for every neighbour."""
     threshold, clock = -(-2 * clients // 3), Clock()
     threshold = min(threshold, neighbours)
     masking, sealing = generate_key_pairs(), generate_key_pairs()
@@ -235,7 +235,7 @@ def protocol(sizes: list[int], cohorts: list[int]) -> None:
 
 
 def rows() -> list[dict[str, Any]]:
-    """What is kept."""
+    """Read the kept rows."""
     lines = RESULTS.read_text("utf-8").splitlines() if RESULTS.exists() else []
     return sorted(map(json.loads, lines), key=lambda row: (row["entries"], row["clients"]))
 

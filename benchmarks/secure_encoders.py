@@ -1,8 +1,8 @@
-"""Secure sums: what an entry costs, and what it loses beside a central Gaussian.
+"""Secure sums: the cost of an entry, and its error relative to a central Gaussian.
 
     PYTHONPATH=src python benchmarks/secure_encoders.py
 
-``encoders`` puts ``ClientSum`` beside the distributed discrete Gaussian (Kairouz, Liu, Steinke
+``encoders`` compares ``ClientSum`` with the distributed discrete Gaussian (Kairouz, Liu, Steinke
 2021) and Skellam noise (Agarwal, Kairouz, Liu 2021), each with its own accounting, for the same
 (ε, δ), the same clients, all of whom are in the sum, and the same number of bits.
 """
@@ -57,7 +57,7 @@ def discrete_gaussian_epsilon(scaled: float, sigma: float, clients: int, entries
 
 
 def skellam_epsilon(scaled: float, sigma: float, clients: int, entries: int) -> float:
-    """The same for Skellam shares of that variance (Theorem 3.5 there), over integer orders."""
+    """ε of Skellam shares of that variance (Theorem 3.5 there), over integer orders."""
     norm = rounded_norm(scaled, entries)
     one, variance = min(norm * math.sqrt(entries), norm**2), clients * sigma**2
 
@@ -86,7 +86,7 @@ def share_sigma(epsilon_of: Accounting, scaled: float, clients: int, entries: in
 
 
 def rounding_first(epsilon_of: Accounting, bits: int, clients: int, entries: int) -> float | None:
-    """The error beside a central Gaussian's, at the best scale that 2^bits holds."""
+    """The error relative to a central Gaussian's, at the best scale that 2^bits holds."""
     central = 1.0 / largest_mu() ** 2  # of the sum, in units of C²
     best = None
     for power in np.arange(-2.0, 16.0, 0.25).tolist():
@@ -159,7 +159,7 @@ def speeds() -> dict[str, float]:
 
 
 def measured_error(clients: int = 50, entries: int = 20_000, bits: int = 8) -> float:
-    """What shares that are really drawn and summed have, beside a central Gaussian."""
+    """Measure the error of really drawn and summed shares, relative to a central Gaussian."""
     given = {"epsilon": EPSILON, "delta": DELTA, "clip": 1.0, "clients": clients}
     scheme = jopeq.ClientSum(**given, threshold=clients, colluding=0, bits=bits)
     rng, seed = np.random.default_rng(2), bytes(32)
@@ -172,13 +172,13 @@ def measured_error(clients: int = 50, entries: int = 20_000, bits: int = 8) -> f
 
 
 def encoders() -> None:
-    """Error beside a central Gaussian by bits, and speed, of three mechanisms."""
+    """Error relative to a central Gaussian by bits, and speed, of three mechanisms."""
     ways = {
         "ClientSum": ours,
         "discrete Gaussian": lambda *job: rounding_first(discrete_gaussian_epsilon, *job),
         "Skellam": lambda *job: rounding_first(skellam_epsilon, *job),
     }
-    print(f"error beside a central Gaussian, ε = {EPSILON:g}, δ = {DELTA:g}, all entries sent\n")
+    print(f"error ÷ a central Gaussian's, ε = {EPSILON:g}, δ = {DELTA:g}, all entries sent\n")
     print("| clients | entries | mechanism | " + " | ".join(f"{b} bits" for b in _BITS) + " |")
     print("|---|---|---|" + "---|" * len(_BITS))
     for clients, entries in _SETTINGS:

@@ -50,7 +50,7 @@ def measured(most: float, turns: int, say: Any) -> dict[str, Any]:
 
 
 def gpu_section(file: Path, device: str, date: str | None, note: str) -> dict[str, Any]:
-    """What ``benchmarks/gpu.py`` wrote, its schemes under short names."""
+    """Read what ``benchmarks/gpu.py`` wrote; its schemes get short names."""
     kept = json.loads(file.read_text())
     schemes = {_short(spec): row for spec, row in kept.items() if isinstance(row, dict)}
     numbers = {name: value for name, value in kept.items() if not isinstance(value, dict)}

@@ -13,7 +13,7 @@ SHOWN = ("sdq", "response", "jopeq", "jopeq A2", "sdq A2")
 
 
 def draw_speed(codecs: Results, path: Path) -> None:
-    """Encode beside its eager version, and decode, against memory copies."""
+    """Encode, its eager version, and decode, against memory copies."""
     figure, panels = new_panels(2, 4.0, sharey=True)
     copies = (("copy", "into", "-"), ("new copy", "new", ":"))
     for panel, way in zip(panels, WAYS, strict=True):

@@ -77,7 +77,7 @@ def target_table(codecs: Results) -> Table:
 
 
 def update_table(codecs: Results, sizes: Sequence[int] = (10**6, 10**7)) -> Table:
-    """What one client's update becomes, and how long that takes: bytes and times by size."""
+    """Bytes of one client's update and the time that coding takes, by size."""
     places = [codecs["sizes"].index(size) for size in sizes]
     copies = ((size_of(4.0 * size), "–", "–") for size in sizes)
     rows: list[Row] = [("float32, not encoded", *(cell for cells in copies for cell in cells))]
@@ -190,7 +190,7 @@ def first_call_table(found: Results) -> Table:
 
 
 def fresh_table(rows: Sequence[Results]) -> Table:
-    """First calls beside the authors' code, where that was there."""
+    """First calls, and those of the authors' code if it was there."""
     named = [(f"`{row['scheme']}` on {row['lattice']}", row) for row in rows]
     cells = [
         (

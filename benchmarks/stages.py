@@ -66,7 +66,7 @@ def _measure(scheme: Any, update: Any) -> None:
 
 
 def _key_stream(step: Any, lanes: Any, entries: int) -> None:
-    """What a kernel would read, chunk by chunk, and nothing done with it."""
+    """Read what a kernel would read, chunk by chunk, and do nothing with it."""
     from jopeq.kernels.cpu.codec import KeyStream
 
     stream = PrivateStream.reproducible(_KEY)

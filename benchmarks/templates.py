@@ -1,4 +1,4 @@
-"""The Markdown templates beside the benchmarks."""
+"""The Markdown templates next to the benchmarks."""
 
 from __future__ import annotations
 

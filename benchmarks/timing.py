@@ -39,7 +39,7 @@ def cores() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The machine and versions that the numbers depend on."""
     return {
         "date": time.strftime("%Y-%m-%d"),
         "processor": _processor(),

@@ -30,7 +30,7 @@ PEOPLE, DIMENSION, FILES = 2_000, 200, 8
 
 
 def write_reports(terms: Round, folder: Path) -> list[str]:
-    """What the people report, each client in one file: whoever collected it."""
+    """Reports of the people, each client in one file."""
     rng = np.random.default_rng(0)
     updates = 0.05 + rng.normal(0.0, 0.01, (PEOPLE, DIMENSION))
     paths = []

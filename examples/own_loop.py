@@ -54,7 +54,7 @@ terms = CircleTerms(
 
 
 class Hospital:
-    """What runs in a hospital: its patients, its ledger's file, its key."""
+    """A hospital: its patients, its ledger's file, its key."""
 
     def __init__(self, folder, key, trusted, inputs, labels):
         self.file, self.inputs, self.labels = folder / "ledger.json", inputs, labels

@@ -19,7 +19,7 @@ from paper.words import code, decibels, epsilon_up, number, percents, plain
 CLIENTS, LATTICE = 30, "A2"
 ROUNDS, SEEDS = 160, 3
 LEARNING_RATE = 0.1  # the paper's
-GRID = (0.01, 0.03, 0.2)  # tried beside it
+GRID = (0.01, 0.03, 0.2)  # tried in addition
 TOO_HIGH, GRID_ROUNDS = 0.2, 95  # often divergent, never the best: one seed shows that
 TOO_LOW = 0.01  # the default of the authors' code; far from its end after 160 rounds
 COLUMNS = ((2.0, 2.0), (2.0, 3.0), (1.0, 3.0))  # (R, ε)

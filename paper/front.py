@@ -79,7 +79,7 @@ def _draw_story(panel: Any, runs: Sequence[Mapping[str, Any]]) -> None:
 
     bold = {"fontweight": "bold"}
     write(26, 450, "Ten hospitals, one model, ε for every patient", 13.5, ha="left", **bold)
-    write(26, 423, "A patient trusts the own hospital, and nobody else.", 10, GREY, ha="left")
+    write(26, 423, "Patients have to trust only their own hospital.", 10, GREY, ha="left")
     box(26, 150, 206, 222, edgecolor=_OURS, linewidth=2.4, linestyle=(0, (4, 2)))
     write(129, 388, "only your hospital sees this", 10, _OURS, **bold)
     for place in range(15):

@@ -43,7 +43,7 @@ class Set:
     seeds: int = 3
     rates: tuple[float, ...] = (8.0, 20.0, 50.0, 125.0)
     clips: tuple[float, ...] = (0.3, 1.0)
-    cohorts: tuple[int, ...] = (100, 30, 5)  # hospitals beside ten, at ε = 1
+    cohorts: tuple[int, ...] = (100, 30, 5)  # numbers of hospitals besides ten, at ε = 1
 
 
 SETS = {

@@ -1,7 +1,7 @@
 """``python -m paper.people``: train models on people's reports, at ε for a whole person.
 
     sphere    50,000 to 1,000,000 people, one report each, trusting nobody
-    sum       cohorts of a hundred and more, trusting only the sum; central noise and none beside
+    sum       cohorts of a hundred and more, trusting only the sum; central noise and no noise
     entries   per-entry schemes, at the ε that they add up to for a person
     attack    what four attackers see in one report of ``sphere``, and in per-entry ``response``
     page      docs/people.md and its figures, from what is kept; needs the extras of paper/
@@ -90,7 +90,7 @@ def cohorts_of(data: str) -> Iterator[tuple[str, dict[str, Any], float]]:
     yield "linear, 1,000 people of 50, 3 rounds each", base, 4.0
 
 
-# found on two cores by a search of the same kind, cut short
+# found on two cores by a shorter search of the same kind
 _STEPS = {"server_lr": 25.0, "server_momentum": 0.8}
 DEFAULT = {"clip": 0.1, "rounds": 32, "center": 0.03, **_STEPS}
 _STEPS_OF_COHORTS = {"server_lr": 0.391, "server_momentum": 0.5, "decay": 0.7}
@@ -106,7 +106,7 @@ def settings_of(label: str, folder: Path) -> dict[str, Any]:
     return dict(found.get(label, usual))
 
 
-# Mechanisms beside the library's
+# Mechanisms that the library lacks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ ENTRIES = 1000
 
 @dataclass(frozen=True)
 class Walk:
-    """What one call passed."""
+    """The arguments of one call."""
 
     functions: int
     files: int

@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a cell printed, and the names of its pictures."""
+    """A cell's output, and the names of its pictures."""
 
     printed: str = ""
     pictures: tuple[str, ...] = ()

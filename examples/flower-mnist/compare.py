@@ -116,7 +116,7 @@ def federation(way: Way, clients: int, rounds: int, seed: int) -> tuple[float, f
 
 
 def outcome(mod: Any, before: dict[str, Any], after: dict[str, Any]) -> str:
-    """What a mod does with one reply."""
+    """Describe how a mod treats one reply."""
     app = ClientApp(mods=[mod])
 
     @app.train()

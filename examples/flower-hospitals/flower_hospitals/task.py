@@ -1,4 +1,4 @@
-"""What both ends share: the survey, the scheme of training, the model and the patients."""
+"""The parts that both ends share: the survey, the scheme of training, the model, the patients."""
 
 from __future__ import annotations
 

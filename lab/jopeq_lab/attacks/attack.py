@@ -42,7 +42,7 @@ NO_LABEL = -1  # of an image whose label was sought with the image and not found
 _VARIATION = {"inverting": 1e-2, "adaptive": 0.4}
 _STATUS = {CONVERGED: "converged", STALLED: "stalled", SPENT: "spent", FAILED: NOT_RECOVERED}
 _SMOOTH = 1e-3  # pixel differences below it count quadratically in the total variation
-_BOX = 10.0  # weight of leaving [0, 1], beside a squared distance of pixels
+_BOX = 10.0  # weight of leaving [0, 1], relative to a squared distance of pixels
 
 Progress = Callable[[int, int, int], None]  # attempt, its evaluations done, images done
 

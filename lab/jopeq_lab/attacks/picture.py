@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jopeq_lab.pictures.drawing import new_figure, save
 
-_ALL, _MOST = 2.8, 1.15  # inches of all images beside one another, and of one at most
+_ALL, _MOST = 2.8, 1.15  # inches of all images side by side, and of one at most
 _BESIDE = 4
 _NAME, _CAPTION = 0.95, 0.22  # inches of a row's name, and of the line under an image
 Pixels = NDArray[Any]  # (N, C, H, W), in [0, 1] or uint8

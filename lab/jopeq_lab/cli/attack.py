@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jopeq_lab.attacks.gradients import GradientMap
 
 _PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg")
-_LONGEST = 50  # characters of a description beside the bar
+_LONGEST = 50  # characters of a description next to the bar
 _LONGEST_SAID = 400  # characters of an error that the user's own code raised
 _PHOTOS = "photos"
 

@@ -16,8 +16,8 @@ from typing import Any
 from jopeq_lab.pictures.colours import in_the_dark
 
 WIDTH = 5.4  # inches: 10-point letters keep 9 pixels on a phone of 360
-_WIDE = 9.2  # of panels beside one another: the site shows 5/6 of it in a window of 1,280 pixels
-_NAME = 9.0  # points of a name beside a line
+_WIDE = 9.2  # of panels side by side: the site shows 5/6 of it in a window of 1,280 pixels
+_NAME = 9.0  # points of a name next to a line
 _LEADING = 1.3  # of two such names above one another
 
 

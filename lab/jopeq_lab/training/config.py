@@ -331,7 +331,7 @@ class HospitalsConfig(RunConfig):
         number of records: of more training samples, so many are given out.
     baseline
         What to compare with; None trains through real shares. "none": rows are clipped, without
-        noise. "central": one trusted place adds the noise. "local": each hospital adds all its
+        noise. "central": one trusted server adds the noise. "local": each hospital adds all its
         noise itself. "alone": one hospital trains on its own records.
     partition, alpha
         "iid", or "dirichlet" for unequal hospitals with labels of their own (``partition``).

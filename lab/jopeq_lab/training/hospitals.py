@@ -54,7 +54,7 @@ from jopeq_lab.training.seeding import Indices, permutation
 Array = NDArray[np.float64]
 
 _TRUSTED = {
-    "central": ("model", "one trusted place sees all records and adds the noise, as floats"),
+    "central": ("model", "one trusted server sees all records and adds the noise, as floats"),
     "local": ("server", "each hospital adds all its noise itself, as floats"),
     "alone": ("model", "one hospital trains on its own records and adds the noise, as floats"),
 }
