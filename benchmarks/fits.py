@@ -6,7 +6,9 @@
     python benchmarks/fits.py fashion --data DIR  # or of Fashion-MNIST
     python benchmarks/fits.py cifar --data FILE   # by examples/public-features/features.py imagenet
     python benchmarks/fits.py tables --site DIR   # needs the tables of other packages
+    python benchmarks/fits.py levels --site DIR   # levels of length ½ and 1, on other tables
     python benchmarks/fits.py sizes               # four hospitals of unequal sizes
+    python benchmarks/fits.py hospitals           # converged models of docs/hospitals.md
     python benchmarks/fits.py seconds             # one fit of 60,000 × 521, and one hospital's part
     python benchmarks/fits.py page                # then the tables of docs/models.md
 
@@ -320,6 +322,32 @@ def run_cifar(options):
     fit_images("cifar", kept_rows(options.data), (4, 7), options)
 
 
+def run_hospitals(options):
+    """Converged models without privacy of the data of docs/hospitals.md that come with packages."""
+    from jopeq_lab.training.features import features, finished
+    from jopeq_lab.training.seeding import permutation
+    from paper.hospitals import SETS, dataset_of
+
+    for label in ("MNIST, 400 a hospital", "breast cancer", "flchain"):
+        one, found = SETS[label], {"accuracy": [], "auc": []}
+        dataset = dataset_of(label, str(options.data or "."))
+        for seed in range(one.seeds):
+            mine = dataset.split_anew(one.test, seed) if one.test else dataset
+            taken = permutation(len(mine.train_labels), seed, "records")[: one.samples]
+            parts = (mine.train_inputs[taken], mine.test_inputs)
+            train, test = (finished(features(part, one.features)).numpy() for part in parts)
+            labels, truth = mine.train_labels[taken].numpy(), mine.test_labels.numpy()
+            score = accuracy_of if dataset.classes > 2 else likelihood_of
+            logits = test @ fit_without_privacy(train, labels, score, 10, seed)[0]
+            found["accuracy"].append(accuracy_of(logits, truth))
+            if dataset.classes == 2:
+                found["auc"].append(100 * area(logits @ [-1, 1], truth))
+        means = {name: round(float(np.mean(each)), 2) for name, each in found.items() if each}
+        spreads = {f"± {name}": round(float(np.std(each, ddof=1)), 2)
+                   for name, each in found.items() if each}  # fmt: skip
+        report(bench="converged", table=label, seeds=one.seeds, **means, **spreads)
+
+
 # Tables of patients: bounds that somebody who knows the field would write down
 
 
@@ -500,6 +528,124 @@ def run_tables(options):
             report(bench="tables", **about, delta=delta, messages=model.method.messages, **means)
 
 
+# Tables that had no part in any choice: they judge the length of levels
+
+
+def read_csv(site, path, **given):
+    import pandas
+
+    return pandas.read_csv(site / path, **given)
+
+
+def with_outcome(found, columns, outcomes):
+    """The table of a frame's ``columns``, with ``outcomes`` as y; and the columns."""
+    table = {one.column: found[one.column].to_numpy() for one in columns}
+    return {**table, "y": np.asarray(outcomes).astype(int)}, columns
+
+
+def rossi(site):
+    found = read_csv(site, "lifelines/datasets/rossi.csv")
+    twos = (Category(name, [0, 1]) for name in ("fin", "race", "wexp", "mar", "paro"))
+    columns = [Number("age", 16, 45), Number("prio", 0, 20), *twos]
+    return with_outcome(found, columns, found["arrest"])
+
+
+def gbsg2(site):
+    found = read_csv(site, "lifelines/datasets/gbsg2.csv")
+    columns = [
+        Category("horTh", ["no", "yes"]), Number("age", 20, 80),
+        Category("menostat", ["Pre", "Post"]), Number("tsize", 0, 100),
+        Category("tgrade", ["I", "II", "III"]), Number("pnodes", 0, 30),
+        Number("progrec", 0, 500), Number("estrec", 0, 500),
+    ]  # fmt: skip
+    return with_outcome(found, columns, found["cens"])
+
+
+def transplants(site):
+    found = read_csv(site, "lifelines/datasets/kidney_transplant.csv")
+    twos = (Category(name, [0, 1]) for name in ("black_male", "white_male", "black_female"))
+    return with_outcome(found, [Number("age", 0, 80), *twos], found["death"])
+
+
+def actg320(site):
+    names = ("tx", "strat2", "sex", "raceth", "ivdrug", "karnof", "cd4", "priorzdv", "age")
+    table = arff(site / "sksurv/datasets/data/actg320.arff", [*names, "censor"])
+    table["y"] = np.array([int(one) for one in table.pop("censor")])
+    columns = [
+        Category("tx", ["0", "1"]), Category("strat2", ["0", "1"]), Category("sex", ["1", "2"]),
+        Category("raceth", ["1", "2", "3", "4", "5"]), Category("ivdrug", ["1", "2", "3"]),
+        Category("karnof", ["70", "80", "90", "100"]), Number("cd4", 0, 400),
+        Number("priorzdv", 0, 120), Number("age", 15, 75),
+    ]  # fmt: skip
+    return table, columns
+
+
+def anes96(site):
+    found = read_csv(site, "statsmodels/datasets/anes96/anes96.csv", sep="\t", quotechar="'")
+    columns = [
+        Number("popul", 0, 1000), Number("TVnews", 0, 7), Category("selfLR", range(1, 8)),
+        Category("PID", range(7)), Number("age", 18, 90), Category("educ", range(1, 8)),
+        Number("income", 1, 24),
+    ]  # fmt: skip
+    return with_outcome(found, columns, found["vote"])
+
+
+def governments(site):
+    found = read_csv(site, "lifelines/datasets/dd.csv")
+    parts = ["Africa", "Americas", "Asia", "Europe", "Oceania"]
+    kinds = ["Monarchy", "Civilian Dict", "Military Dict", "Parliamentary Dem",
+             "Presidential Dem", "Mixed Dem"]  # fmt: skip
+    columns = [
+        Category("un_continent_name", parts), Category("regime", kinds),
+        Number("start_year", 1946, 2008),
+    ]  # fmt: skip
+    return with_outcome(found, columns, found["duration"] > 4)
+
+
+def visits(site):
+    found = read_csv(site, "statsmodels/datasets/randhie/randhie.csv")
+    twos = ("idp", "physlm", "hlthg", "hlthf", "hlthp")
+    found["physlm"] = found["physlm"].round()
+    columns = [
+        Number("lncoins", 0, 4.62), Number("lpi", 0, 8), Number("fmde", 0, 9),
+        Number("disea", 0, 40), *(Category(name, [0, 1]) for name in twos),
+    ]  # fmt: skip
+    return with_outcome(found, columns, found["mdvis"] > 0)
+
+
+JUDGES = (rossi, gbsg2, transplants, actg320, anes96, governments, visits)
+
+
+def run_levels(options):
+    """Both lengths on the same splits and with the same noise; ± is of the mean over splits."""
+    from unittest.mock import patch
+
+    for load in JUDGES:
+        table, columns = load(options.site)
+        count = len(table["y"])
+        delta, areas = 1e-4 if count < 3000 else 1e-5, {0.5: [], 1.0: []}
+        terms = {**TERMS, "delta": delta, "records": 3 * count // 4, "goal": "prediction"}
+        for seed in range(options.seed, options.seed + options.splits):
+            order = np.random.default_rng(seed).permutation(count)
+            train, test = take(table, order[: 3 * count // 4]), take(table, order[3 * count // 4 :])
+            for length, found in areas.items():
+                with patch("jopeq.models.design._LEVEL", length):
+                    model = Logistic("y", columns, **terms)
+                    fit = fit_centrally(model, train, np.random.default_rng(seed))
+                    found.append(area(fit.predict_proba(test)[:, 1], test["y"]))
+        apart = np.subtract(areas[0.5], areas[1.0])
+        report(
+            bench="levels",
+            table=load.__name__,
+            patients=3 * count // 4,
+            splits=options.splits,
+            half=round(float(np.mean(areas[0.5])), 4),
+            one=round(float(np.mean(areas[1.0])), 4),
+            gain=round(float(np.mean(apart)), 4),
+            error=round(float(np.std(apart) / np.sqrt(options.splits)), 4),
+        )
+
+
 def run_sizes(options):
     rng = np.random.default_rng(options.seed)
     areas = {"unequal": [], "equal": []}
@@ -541,10 +687,10 @@ def run_seconds(options):
 
     model.fit(hospitals)
     found = {"fit": mark()}
-    sent = {"weights": np.zeros((522, 10)), "centre": np.zeros(521)}
-    for step in (0, 1):
+    for step in (0, 1, 2):
         records = model.read(hospitals[0], pad=True)
-        total = model.total(records, step, sent if step else {})
+        sent = {name: np.zeros(shape) for name, shape in model.method.shapes(step).items()}
+        total = model.total(records, step, sent)
         model.sum_of(step).encode(total, seed=bytes(32))
         found[f"hospital, message {step}"] = mark()
     report(bench="seconds", clocks=["wall", "CPU of all threads"], **found)
@@ -608,6 +754,14 @@ def tables_of(lines):
             areas = (f"{found[key]:.4f}" if key in found else "" for key in names)
             rows.append((name, f"{one['patients']:,}", *areas))
         parts.append(rows_of(heading, rows))
+    if "levels" in last:
+        heading = ("AUC with levels of length", "patients", "½", "1", "difference")
+        rows = [
+            (name, f"{one['patients']:,}", f"{one['half']:.4f}", f"{one['one']:.4f}",
+             f"{one['gain']:+.4f} ± {one['error']:.4f}")
+            for name, one in last["levels"].items()
+        ]  # fmt: skip
+        parts.insert(0, rows_of(heading, rows))
     parts.reverse()  # what predicts first
     return "\n\n".join(parts) + "\n"
 

@@ -416,6 +416,7 @@ def test_an_evaluation_that_uses_up_a_ledger_burns_nobody(flower, tmp_path):
     strategy = hospitals.strategy(scheme, evaluate_every=2)
     strategy.start(hospitals.grid, num_rounds=3)
     assert [len(report.entries) for report in strategy.reports] == [5, 5, 4]
+    assert {failure.node for failure in strategy.reports[2].failed} <= {33}  # no attempt is in vain
     assert hospitals.shares() == {11: 4, 22: 4, 33: 3, 44: 4, 55: 4}  # with an evaluation
 
 

@@ -24,6 +24,7 @@ from jopeq.models import (
     model_from_spec,
     parse_column,
 )
+from jopeq.models.design import LENGTH
 from jopeq.statistics.columns import simplex
 
 TERMS = {"epsilon": 4.0, "clients": 4, "threshold": 3, "records": 12_000}
@@ -179,6 +180,21 @@ def test_an_evaluation_is_that_of_the_predictions():
     assert accuracy == pytest.approx(fit.score(table), abs=0.02)
     with pytest.raises(ValueError, match="classifier"):
         evaluate(MODELS["linear"].fit(HOSPITALS), hospitals, **terms)
+
+
+def test_the_first_sum_of_features_gives_their_mean_and_the_first_gradient():
+    """Without noise: the rows' mean, and a step along the gradient at weights of 0."""
+    model, state = MODELS["features"], State()
+    records = model.read(TABLE)
+    for _ in range(2):
+        total = model.total(records, state.step, state.sent).to_numpy()
+        state = model.advance(state, total / model.records)
+    rows, mean = records.rows, records.rows[:, 1:].mean(axis=0)
+    assert np.allclose(state.sent["centre"], mean, atol=1e-4)
+    outcomes = records.targets == np.arange(3)
+    centred = np.c_[rows[:, :1], (rows[:, 1:] - mean) / np.sqrt(1 - LENGTH**2 * mean @ mean)]
+    step = state.kept["inverse"] @ centred.T @ (outcomes - 1 / 3)
+    assert np.allclose(state.sent["weights"], 0.8 * 1.18 * 3 * step, atol=1e-2 * np.abs(step).max())
 
 
 def test_what_cannot_be_told_is_not_told():
@@ -369,7 +385,7 @@ def test_plans_say_what_to_expect():
     assert "noise" in Logistic("y", columns, additive=True, **few).plan().verdict
     head = MODELS["features"].plan()
     assert head.standard_error is None
-    assert head.entries == (28, *[21] * 6)
+    assert head.entries == (21, 28, *[21] * 5)  # means, moments, gradients
     assert head.bytes_up == sum(
         -(-n * b // 8) for n, b in zip(head.entries, head.bits, strict=True)
     )

@@ -120,7 +120,7 @@ def fit(
         raise ValueError(f"model must be one of jopeq.models, got {model!r:.80}")
     file = None if checkpoint is None else Path(checkpoint)
     state, cohort, messages = State(), list[str](), model.method.messages
-    steps = (0,) if model.sum_of(0) is model.sum_of(1) else (0, 1)
+    steps = (0, 1) if any(map(model.is_other, range(messages))) else (0,)
     sums = [SumServer(query_task(model, run, step=step), "fit", **options) for step in steps]
 
     def keep() -> None:
@@ -149,8 +149,9 @@ def fit(
     for one in sums:
         one.beside, one.keep = [other for other in sums if other is not one], keep
     while state.step < messages:
-        server = sums[min(state.step, len(sums) - 1)]
-        left = messages - state.step if server is sums[-1] else 1
+        is_other = model.is_other(state.step)
+        server = sums[is_other]
+        left = sum(model.is_other(step) == is_other for step in range(state.step, messages))
         if left > (planned := server.task.scheme.rounds) - server.shares:
             raise server.failure(
                 f"{left} sums are left, and of {planned} that the ledgers allow {server.shares} "

@@ -383,16 +383,13 @@ class SumServer(Rounds):
         elif attempt is not None and Kind.ATTEMPT in map(kind_of, sent.values()):
             self._shares.update(entry.identity.hex() for entry in attempt.entries)
         if self._shares.total() > before:
-            for one in self.beside:  # whose nodes' ledgers may be used up by these shares
+            for one in self.beside:  # whose nodes' ledgers are charged, and may be used up
                 one.ask_again(sent)
             self.keep()
 
     def ask_again(self, nodes: Mapping[int, bytes]) -> None:
-        """Another sum of the run charges these nodes: ask those with little left before a share."""
-        for node in nodes:
-            if node in self._covers:
-                self._covers[node] -= 1
-        self.server.forget(n for n in nodes if self._covers.get(n, 1) < 1)
+        """Another sum of the run charges these nodes: the serials of the keys they sent are old."""
+        self.server.forget(nodes)
 
     def _finish(self, seconds: float) -> None:
         """Keep in the report what came of the round, and log its line."""

@@ -225,15 +225,14 @@ class Model(ABC):
 
     @cached_property
     def _sum(self) -> RecordSum:
-        last = self.method.messages - 1
-        is_one = self.method.dimension(0) == self.method.dimension(last)
+        others = sum(map(self.is_other, range(self.method.messages)))
         same = ("epsilon", "delta", "records", "clients", "threshold", "colluding")
         terms = {name: getattr(self, name) for name in (*same, "hospitals_per_person")}
         return RecordSum(
             clip=1.0,
             sampling=1.0,
-            rounds=self.repeats + (last + 1 if is_one else 1),
-            evaluations=0 if is_one else self.repeats + last,
+            rounds=self.repeats + self.method.messages - others,
+            evaluations=self.repeats + others if others else 0,
             most_records=self.most_records,
             batch_dependence=0.0,
             **terms,
@@ -244,7 +243,11 @@ class Model(ABC):
 
         One ε covers all sums of a fit.
         """
-        return self._sum.evaluation if step and self._sum.evaluations else self._sum
+        return self._sum.evaluation if self.is_other(step) else self._sum
+
+    def is_other(self, step: int) -> bool:
+        """Whether the sum of a step has another dimension than the first sum; there are two."""
+        return self.method.dimension(step) != self.method.dimension(0)
 
     def plan_of(self, step: int, clients: int | None = None) -> RecordPlan:
         """The plan of a step's sum over so many hospitals."""

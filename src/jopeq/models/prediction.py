@@ -1,11 +1,13 @@
 """Prediction in the fewest messages: the covariance once, then preconditioned gradients.
 
-    sum 0     x xᵀ packed                      → G, whose noise has the norm s√(2d)
-    sums 1…T  x ⊗ (p(x) − y, clipped to C)/C   → g;  W ← W − η·(G + ρI)⁻¹g
+    means      x ⊗ y, y one-hot                 → m, by which later rows are centred, and g at W = 0
+    moments    x xᵀ packed                      → G, whose noise has the norm s√(2d)
+    gradients  x ⊗ (p(x) − y, clipped to C)/C   → g;  W ← W − η·(G + ρI)⁻¹g
 
 Rows have length 1. ρ = 0.8·s√d, where s is the noise of an entry of G. C and η are fixed numbers,
-chosen on held-out training records of several data sets. Rows of features are centred from sum 1
-on: their private mean is already known, as the column of G that belongs to the constant.
+chosen on held-out training records of several data sets. Only features of several classes begin
+with means. With two classes, features are centred by the column of G that belongs to the constant;
+rows of tables are not centred.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from jopeq.random.portable import exp, squares
 from jopeq.statistics.columns import Bins
 
 TABLE_MESSAGES, FEATURE_MESSAGES = 5, 7
-RIDGE, SMOOTHING = 0.8, 4.0
+RIDGE, SMOOTHING, START = 0.8, 4.0, 0.8
+_OWN = CONSTANT / LENGTH  # the constant's entry of a row of features
+_LEAST_LEFT = 0.05  # of the squared length of rows, once they are centred
 
 
 class Heads:
@@ -38,6 +42,7 @@ class Heads:
         self.size, self.outputs = len(design.names), outputs
         self.is_centred = design.has_features
         self.messages = messages or (FEATURE_MESSAGES if self.is_centred else TABLE_MESSAGES)
+        self.moments = int(self.is_centred and outputs > 1)  # the step of x xᵀ: means come before
         self._penalty = np.eye(self.size)
         for one, place in design.places:
             if isinstance(one, Bins):
@@ -45,64 +50,94 @@ class Heads:
                 group = slice(place.start, place.start + steps.shape[1])
                 self._penalty[group, group] += SMOOTHING * steps.T @ steps
         self.clip = 0.5 if outputs == 1 else 0.25
-        first = math.sqrt(1.0 - 1.0 / outputs)  # the length of an error at the start
-        self.rate = 4.0 if outputs == 1 else 1.18 * outputs * first / self.clip
+        self._first = math.sqrt(1.0 - 1.0 / outputs)  # the length of an error at the start
+        self.rate = 4.0 if outputs == 1 else 1.18 * outputs * self._first / self.clip
 
     def dimension(self, step: int) -> int:
-        return self.size * self.outputs if step else totals.packed_size(self.size)
+        is_moments = step == self.moments
+        return totals.packed_size(self.size) if is_moments else self.size * self.outputs
 
     def shapes(self, step: int) -> dict[str, tuple[int, ...]]:
-        centre = (self.size - 1,) if self.is_centred else (0,)
-        return {"weights": (self.size, self.outputs), "centre": centre} if step else {}
+        if step == 0:
+            return {}
+        shapes: dict[str, tuple[int, ...]] = {"centre": (self.size - 1 if self.is_centred else 0,)}
+        if step > self.moments:
+            shapes["weights"] = (self.size, self.outputs)
+        return shapes
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
-        """Σ x xᵀ of a hospital, or Σ x ⊗ (p − y)/C."""
-        total = totals.Products(self.size, self.outputs if step else self.size)
+        """Σ x xᵀ of a hospital, Σ x ⊗ y, or Σ x ⊗ (p − y)/C."""
+        is_moments = step == self.moments
+        total = totals.Products(self.size, self.size if is_moments else self.outputs)
         for piece in records.pieces():
-            if not step:
-                rows = totals.row_integers(piece.rows)
-                total.add(rows, rows)
-                continue
-            rows = centre_rows(piece.rows, sent["centre"])
-            rows[piece.rows[:, 0] == 0.0] = 0.0  # bad records stay zeros
+            rows = centre_rows(piece.rows, sent["centre"]) if step else piece.rows
+            rows = np.where(piece.rows[:, :1] == 0.0, 0.0, rows)  # bad records stay zeros
             rows = totals.row_integers(rows)
-            errors = self._errors(totals.logits(rows, sent["weights"]), piece.targets[:, 0])
-            total.add(rows, totals.error_integers(errors))
-        return total.values.reshape(-1) if step else totals.pack(total.values)
+            if is_moments:
+                total.add(rows, rows)
+            elif step < self.moments:
+                total.add(rows, totals.error_integers(self._outcomes(piece.targets[:, 0])))
+            else:
+                errors = self._errors(totals.logits(rows, sent["weights"]), piece.targets[:, 0])
+                total.add(rows, totals.error_integers(errors))
+        return totals.pack(total.values) if is_moments else total.values.reshape(-1)
+
+    def _outcomes(self, targets: Array) -> Array:
+        """One-hot rows of the classes, or a column of 0 and 1."""
+        if self.outputs == 1:
+            return targets[:, None]
+        found: Array = (targets[:, None] == np.arange(self.outputs)).astype(np.float64)
+        return found
 
     def _errors(self, found: Array, targets: Array) -> Array:
         """(p − y)/C, of length at most 1."""
-        if self.outputs == 1:
-            errors = sigmoid(found) - targets[:, None]
-        else:
-            errors = softmax(found) - (targets[:, None] == np.arange(self.outputs))
+        chances = sigmoid(found) if self.outputs == 1 else softmax(found)
+        errors: Array = chances - self._outcomes(targets)
         return errors / np.maximum(np.sqrt(squares(errors)), self.clip)[:, None]
 
     def advance(self, state: State, total: Array, noise: float, *, is_same: bool) -> State:
-        if state.step == 0:
-            return self._prepare(totals.unpack(total, self.size), noise)
-        gradient = self.clip * totals.unpack_products(total, self.size)
-        weights = state.sent["weights"] - self.rate * (state.kept["inverse"] @ gradient)
+        if state.step == self.moments:
+            return self._prepare(state, totals.unpack(total, self.size), noise)
+        sums = totals.unpack_products(total, self.size)
+        if state.step < self.moments:
+            count = max(float(sums[0].sum()) / _OWN, noise)
+            centre = sums[1:].sum(axis=1) / count
+            kept = {"sums": sums, "records": np.array(count)}
+            return State(1, {"centre": centre}, kept)
+        weights = state.sent["weights"] - self.rate * (state.kept["inverse"] @ (self.clip * sums))
         return State(state.step + 1, {**state.sent, "weights": weights}, state.kept)
 
-    def _prepare(self, gram: Array, noise: float) -> State:
-        """The state after sum 0: (G + ρI)⁻¹, and the mean that rows are centred by."""
-        count = max(float(np.trace(gram)), noise)
-        centre: Array = np.zeros(0)
-        if self.is_centred:
-            own = CONSTANT / LENGTH  # the constant's entry
-            count = max(float(gram[0, 0]) / own**2, noise)
-            centre = gram[0, 1:] / (own * count)
+    def _prepare(self, state: State, gram: Array, noise: float) -> State:
+        """The state after the moments: (G + ρI)⁻¹, the first weights, and the centre of rows."""
+        weights, centre = np.zeros((self.size, self.outputs)), state.sent.get("centre", np.zeros(0))
+        if self.moments:
+            count = float(state.kept["records"])
+        elif self.is_centred:
+            count = max(float(gram[0, 0]) / _OWN**2, noise)
+            centre = gram[0, 1:] / (_OWN * count)
             inner = gram[1:, 1:] - count * np.outer(centre, centre)
             inner *= count / LENGTH**2 / max(float(np.trace(inner)), noise)  # of length 1 again
-            gram[0, 1:] = gram[1:, 0] = 0.0  # centred rows have no mean
             gram[1:, 1:] = inner
+        else:
+            count = max(float(np.trace(gram)), noise)
+        if self.is_centred:
+            gram[0, 0] = count * _OWN**2
+            gram[0, 1:] = gram[1:, 0] = 0.0  # centred rows have no mean
         values, vectors = np.linalg.eigh(gram)
         positive = (vectors * np.maximum(values, 0.0)) @ vectors.T
         raised = positive + RIDGE * noise * math.sqrt(self.size) * self._penalty
         inverse: Any = np.linalg.inv(raised)
-        sent = {"weights": np.zeros((self.size, self.outputs)), "centre": centre}
-        return State(1, sent, {"inverse": inverse, "records": np.array(count)})
+        if self.moments:
+            first = self._first_gradient(state.kept["sums"], centre, count)
+            weights -= START * self.rate * self.clip / self._first * (inverse @ first)
+        kept = {"inverse": inverse, "records": np.array(count)}
+        return State(state.step + 1, {"weights": weights, "centre": centre}, kept)
+
+    def _first_gradient(self, sums: Array, centre: Array, count: float) -> Array:
+        """Σ x ⊗ (p − y) of centred rows at weights of 0, as if all were equally much shorter."""
+        left = max(1.0 - (LENGTH * float(np.linalg.norm(centre))) ** 2, _LEAST_LEFT)
+        constants = _OWN * count / self.outputs - sums[0]
+        return np.vstack((constants, (np.outer(centre, sums[0] / _OWN) - sums[1:]) / left**0.5))
 
     def estimate(self, state: State) -> Estimate:
         return Estimate(
