@@ -62,7 +62,7 @@ def _stages(scheme: Any, update: Any) -> dict[str, Any]:
 
 
 def _measure(scheme: Any, update: Any) -> None:
-    kernels.measure(Entries.of_update(update), scheme.codec.scaling, scheme.dimension)
+    kernels.measure(Entries.of(update), scheme.codec.scaling, scheme.dimension)
 
 
 def _key_stream(step: Any, lanes: Any, entries: int) -> None:

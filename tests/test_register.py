@@ -119,7 +119,8 @@ def test_signs_are_as_private_as_they_say(tmp_path):
         assert sign(epsilon=epsilon).guarantee.epsilon == pytest.approx(proven, rel=1e-9)
         assert proven <= epsilon * (1 + 1e-12)
     report = jopeq.audit(scheme, draws=20_000)
-    assert 1.5 < report.empirical.lower <= report.proven <= 2.0
+    assert report.empirical.lower > 1.5  # no upper limit: one honest audit in twenty exceeds ε
+    assert report.proven <= 2.0
     assert report.is_consistent
 
     @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 import jopeq
-from jopeq.entries import scaling_assumptions
 from jopeq.schemes import Codec, Letters, Packing, Scheme
 
 
@@ -25,7 +24,7 @@ class Sign(Scheme):
     @property
     def guarantee(self):
         proven = math.log(2**32 / self.codec.least - 1.0)
-        told = {"assumptions": scaling_assumptions(self)}
+        told = {"assumptions": self.scaling.assumptions}
         return jopeq.Guarantee(epsilon=proven, nominal=self.epsilon, **told)
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jopeq import audit, scheme
-from jopeq.analysis.empirical import bet, empirical_epsilon, lower_limit, upper_limit
+from jopeq.analysis.empirical import bet, empirical_epsilon, limits_of
 from jopeq.entries.additive import AdditiveCodec, LaplaceNoise
 from jopeq.entries.channelled import DitheredChannelCodec, Response
 from jopeq.entries.quantized import DitherCodec, LaplaceThenDither
@@ -135,16 +135,12 @@ def test_missing_clipping_and_too_small_a_scale_are_caught(epsilon, private):
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99375])
 def test_clopper_pearson(draws, confidence):
     for hits in sorted({0, 1, draws // 7, draws // 2, draws - 1, draws}):
-        low, high = stats.binomtest(hits, draws).proportion_ci(confidence, method="exact")
-        assert lower_limit(hits, draws, confidence) == pytest.approx(low, rel=1e-6)
-        assert upper_limit(hits, draws, confidence) == pytest.approx(high, rel=1e-6)
+        interval = stats.binomtest(hits, draws).proportion_ci(confidence, method="exact")
+        assert limits_of(hits, draws, confidence) == pytest.approx(interval, rel=1e-6)
     # where the limits have a closed form, to the last digits
-    tail = (1.0 - confidence) / 2
-    assert lower_limit(0, draws, confidence) == 0.0
-    assert upper_limit(draws, draws, confidence) == 1.0
-    closed = -math.expm1(math.log(tail) / draws)
-    assert upper_limit(0, draws, confidence) == pytest.approx(closed, rel=1e-9)
-    assert lower_limit(draws, draws, confidence) == pytest.approx(1 - closed, rel=1e-9)
+    closed = -math.expm1(math.log((1.0 - confidence) / 2) / draws)
+    assert limits_of(0, draws, confidence) == pytest.approx((0.0, closed), rel=1e-9)
+    assert limits_of(draws, draws, confidence) == pytest.approx((1 - closed, 1.0), rel=1e-9)
 
 
 def test_the_bet_is_judged_on_draws_it_was_not_chosen_on():

@@ -298,7 +298,7 @@ def test_theorem_iii_3_has_no_noise_and_no_privacy():
     assert scheme.noise is None
     assert scheme.guarantee.epsilon == math.inf
     assert scheme.guarantee.nominal == 4.0
-    assert "No privacy" in str(scheme.guarantee)
+    assert "no privacy" in str(scheme.guarantee)
     assert "no noise is added" in str(scheme.guarantee)
     noises = [PrivateStream.reproducible(bytes([n]) * 32) for n in range(3)]
     assert len({scheme.encode(np.ones(99), seed=bytes(32), noise=n) for n in noises}) == 1

@@ -9,7 +9,6 @@ from scipy import integrate, stats
 
 import jopeq
 from jopeq.analysis.exact import exact_epsilon
-from jopeq.entries.ball import scaling_assumptions
 from jopeq.entries.quantized import SubtractiveDither
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import into_unit_ball
@@ -181,7 +180,7 @@ def test_what_the_scale_gives_away_is_said():
         ({"center": True}, ["the update's norm and mean may be known: they travel in the clear"]),
         ({"per": "tensor"}, ["every tensor's norm may be known: it travels in the clear"]),
     ):
-        found = scaling_assumptions(jopeq.scheme("laplace", epsilon=4.0, **parameters))
+        found = jopeq.scheme("laplace", epsilon=4.0, **parameters).scaling.assumptions
         assert [said[: len(start)] for said, start in zip(found, starts, strict=True)] == starts
 
 

@@ -47,7 +47,7 @@ def gpu(monkeypatch):
     original = DeviceEntries.encode
     monkeypatch.setattr(DeviceEntries, "encode", encode)
     monkeypatch.setattr("jopeq.schemes.codec.common_device", pretended)
-    monkeypatch.setattr("jopeq.schemes.opened.common_device", pretended)
+    monkeypatch.setattr("jopeq.schemes.codec.common_device", pretended)
     return seen
 
 

@@ -35,7 +35,7 @@ FLOATS = [
 
 @pytest.mark.parametrize("update", FLOATS, ids=lambda update: str(getattr(update, "dtype", "")))
 def test_floats_of_every_kind_are_read(update):
-    entries = Entries.of_update(update)
+    entries = Entries.of(update)
     assert entries.count == 6
     chunk = flat(entries)
     assert chunk.dtype == np.float64
@@ -54,7 +54,7 @@ LAYOUTS += [TENSOR.permute(2, 0, 1), TENSOR[:, ::2], TENSOR[:1].expand(5, 3, 4)]
 
 @pytest.mark.parametrize("array", LAYOUTS, ids=lambda array: str(tuple(array.shape)))
 def test_memory_layout_does_not_matter(array):
-    entries = Entries.of_state({"a": array, "b": np.zeros((0, 4)), "c": np.float32(3.0)})
+    entries = Entries.of({"a": array, "b": np.zeros((0, 4)), "c": np.float32(3.0)})
     assert entries.names == ("a", "b", "c")
     assert entries.shapes == (tuple(array.shape), (0, 4), ())
     expected = np.append(np.asarray(array).reshape(-1), 3.0)
@@ -74,7 +74,7 @@ def test_memory_layout_does_not_matter(array):
 def test_any_shape_reads_in_row_major_order(array, data):
     axes = data.draw(st.permutations(range(array.ndim)))
     view = array.transpose(axes)
-    entries = Entries.of_update(view)
+    entries = Entries.of(view)
     start = data.draw(st.integers(0, array.size))
     stop = data.draw(st.integers(start, array.size))
     pieces = [piece for _, piece in entries.read(start, stop)]
@@ -84,10 +84,10 @@ def test_any_shape_reads_in_row_major_order(array, data):
 
 def test_integers_and_booleans_of_a_state_are_left_out():
     left_out = {"tracked": torch.tensor(7), "mask": np.array([True]), "steps": np.uint8(3)}
-    assert Entries.of_state({"weight": torch.ones(2), **left_out}).names == ("weight",)
+    assert Entries.of({"weight": torch.ones(2), **left_out}).names == ("weight",)
     for name in (1, None, "\ud800", b"weight"):
         with pytest.raises(UpdateError, match=r"the name of a tensor must be text, got .*: rename"):
-            Entries.of_state({name: np.ones(2)})
+            Entries.of({name: np.ones(2)})
 
 
 OTHERS = {
@@ -105,11 +105,11 @@ def test_other_dtypes_are_refused_with_the_remedy(dtype):
     value = (OTHERS | WHOLE)[dtype]
     message = rf"the update has dtype {dtype}.*astype\('float32'\).*\.float\(\)"
     with pytest.raises(UpdateError, match=message):
-        Entries.of_update(value)
+        Entries.of(value)
     assert is_left_out(value) == (dtype in WHOLE)
     if dtype in OTHERS:
         with pytest.raises(UpdateError, match=r"tensor 'odd' has dtype .* leave it out"):
-            Entries.of_state({"fine": np.ones(2), "odd": value})
+            Entries.of({"fine": np.ones(2), "odd": value})
 
 
 def test_more_axes_than_a_payload_can_name_are_refused():
@@ -125,11 +125,11 @@ def test_nan_and_inf_are_refused_by_name_and_position(bad, dtype):
     array = np.zeros((4, 5), dtype)
     array[2, 3] = bad
     with pytest.raises(UpdateError, match=rf"the update holds {bad} at position \(2, 3\)"):
-        Entries.of_update(array).screen(None)
+        Entries.of(array).screen(None)
     with pytest.raises(UpdateError, match=rf"tensor 'w' holds {bad} at position \(3, 2\)"):
-        Entries.of_state({"v": np.ones(3), "w": array.T}).screen(None)
+        Entries.of({"v": np.ones(3), "w": array.T}).screen(None)
     with pytest.raises(UpdateError, match=r"nothing was sent"):
-        Entries.of_update(torch.from_numpy(array)).screen(None)
+        Entries.of(torch.from_numpy(array)).screen(None)
 
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -150,15 +150,15 @@ DEEP[2, 17] = np.nan
     ids=["long double", "signalling", "beyond the first chunk", "no axes", "1e39", "next"],
 )
 def test_other_entries_that_float32_cannot_hold_are_refused(update, message):
-    Entries.of_update(np.array([LARGEST, -LARGEST])).screen(None)
+    Entries.of(np.array([LARGEST, -LARGEST])).screen(None)
     with np.errstate(all="ignore"), pytest.raises(UpdateError, match=message):
-        Entries.of_update(update).screen(None)
+        Entries.of(update).screen(None)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 def test_reading_copies_a_chunk_and_never_the_whole(layout):
     array = np.zeros((1000, 2000), np.float32)
-    entries = Entries.of_update(array.T if layout == "transposed" else array)
+    entries = Entries.of(array.T if layout == "transposed" else array)
     tracemalloc.start()
     entries.screen(None)
     peak = tracemalloc.get_traced_memory()[1]

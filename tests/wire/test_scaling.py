@@ -14,7 +14,7 @@ from jopeq.wire.scaling import LARGEST_SCALE, Scale, Scaling
 
 
 def measure(update, dimension=1, **parameters):
-    entries = Entries.of_state(update) if isinstance(update, dict) else Entries.of_update(update)
+    entries = Entries.of(update)
     return kernels.measure(entries, Scaling(**parameters), dimension)
 
 

@@ -30,7 +30,7 @@ from jopeq.lattice.codebook import unit_dither
 from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.opened import Opened
+from jopeq.schemes.codec import Opened
 from jopeq.sphere import Round
 from jopeq.wire.coders import Packing
 

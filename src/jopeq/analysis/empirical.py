@@ -30,6 +30,7 @@ Integers = NDArray[np.int64]
 _DITHER_WORDS = (0x0000, 0x7FFF, 0x8000, 0xFFFF, 0x4000, 0xC000)  # ends and middles of the cell
 _OUTSIDE = 4.0  # so far outside the unit ball that not clipping shows
 CERTAIN = 1.0 - 1e-6
+NO_BET = "none better than guessing"
 _REPEATS_BELOW = 6.0  # above, thousands of entries may well come out alike twice
 _ENCODE_LANE = 1 << 24
 _CODEBOOKS = 4  # of a sphere that are attacked
@@ -39,8 +40,6 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 class FixedDither(SharedStream):
     """A shared stream whose every 16-bit word is the same."""
-
-    __slots__ = ("_word",)
 
     def __init__(self, word: int) -> None:
         super().__init__(bytes(32))
@@ -123,7 +122,7 @@ def empirical_epsilon(
     """The bound of the best bet found."""
     draws = check_effort(draws, confidence)
     private = private_stream(noise)
-    best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
+    best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, NO_BET)
     bets = list(_bets(scheme))
     shares = len(bets) + 1  # the last one bets on ``encode``
     each = draws // shares
@@ -154,7 +153,7 @@ def report_epsilon(
     """The best bet on reports of a one-entry update, by an attacker who knows the codebook."""
     draws = check_effort(draws, confidence)
     private = private_stream(noise)
-    best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, "none better than guessing")
+    best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, NO_BET)
     bets = [(number, length) for number in range(_CODEBOOKS) for length in (1.0, _OUTSIDE)]
     for place, (number, length) in enumerate(bets):
         terms = scheme.round(dimension=1, seed=bytes([number]) * 32)
@@ -294,21 +293,14 @@ def _name(low: int, high: int, kind: str) -> str:
 
 def _lower(hits: int, misses: int, draws: int, confidence: float, delta: float) -> float:
     """ln of the lower limit for p, less δ, over the upper limit for q."""
-    low, high = lower_limit(hits, draws, confidence), upper_limit(misses, draws, confidence)
-    return math.log((low - delta) / high) if low > delta else 0.0
+    low = limits_of(hits, draws, confidence)[0]
+    return math.log((low - delta) / limits_of(misses, draws, confidence)[1]) if low > delta else 0.0
 
 
-def lower_limit(hits: int, draws: int, confidence: float) -> float:
-    """The lower Clopper–Pearson limit; the interval to the upper limit has the confidence."""
+def limits_of(hits: int, draws: int, confidence: float) -> tuple[float, float]:
+    """The Clopper–Pearson interval for a probability."""
     from scipy.special import betaincinv
 
     tail = (1.0 - confidence) / 2.0
-    return 0.0 if hits == 0 else float(betaincinv(hits, draws - hits + 1, tail))
-
-
-def upper_limit(hits: int, draws: int, confidence: float) -> float:
-    """The upper Clopper–Pearson limit; the interval from the lower limit has the confidence."""
-    from scipy.special import betaincinv
-
-    tail = (1.0 - confidence) / 2.0
-    return 1.0 if hits >= draws else float(betaincinv(hits + 1, draws - hits, 1.0 - tail))
+    low = float(betaincinv(hits, draws - hits + 1, tail)) if hits else 0.0
+    return low, float(betaincinv(hits + 1, draws - hits, 1.0 - tail)) if hits < draws else 1.0

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from jopeq.analysis.audit import Audit
+from jopeq.analysis.audit import Audit, RecordAudit
 from jopeq.analysis.audit import audit as run_audit
-from jopeq.analysis.record_audit import RecordAudit
 from jopeq.cli.options import (
     AsJson,
     Epsilon,

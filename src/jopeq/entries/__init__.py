@@ -4,7 +4,6 @@ Imports ``schemes`` and below. Their ε protects single entries of an update, no
 """
 
 from jopeq.entries.additive import LaplaceNoise, StudentNoise
-from jopeq.entries.ball import scaling_assumptions
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.entries.quantized import (
@@ -28,5 +27,4 @@ __all__ = [
     "StudentThenDither",
     "SubtractiveDither",
     "Uncompressed",
-    "scaling_assumptions",
 ]

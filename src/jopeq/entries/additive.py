@@ -1,8 +1,8 @@
 """Noise without quantization: Laplace and t (the paper's FL+Lap and FL+t).
 
-The noisy value is sent as an integer multiple of a fine grid g: x is rounded to the grid first, the
-sum afterwards, so that what is sent carries no trace of how floating-point numbers near x lie
-(Mironov 2012). Both roundings are functions of quantities the proof already covers.
+The noisy value is sent as an integer multiple of a fine grid g. x is rounded to the grid before the
+noise is added, the sum afterwards, so that nothing sent reveals how floating-point numbers near x
+lie (Mironov 2012). The proof covers both roundings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.checks import check_count
-from jopeq.entries.ball import scaling_assumptions
 from jopeq.noise import (
     DIAMETER,
     EuclideanLaplace,
@@ -46,23 +45,22 @@ from jopeq.wire.coders import Coder, WordCoder
 
 LAWS = ("laplace", "t", "l2", "gaussian")
 MakeLaw = Callable[[float, int], Law]
-"""The law of an ε for samples of so many entries."""
-_NAMED: dict[str, MakeLaw] = {}
-
-
-def name_law(name: str, make: MakeLaw) -> None:
-    """Let ``law=name`` be what ``make`` returns; ``jopeq.register`` calls it."""
-    if name in (*LAWS, *_NAMED):
-        raise ValueError(f"law {name!r} is known already: choose another name")
-    _NAMED[name] = make
-
-
+"""Makes the law for an ε and a number of entries per sample."""
 SquaredScale = float | tuple[tuple[float, ...], ...]
 """s², or a matrix Σ."""
+
+_NAMED: dict[str, MakeLaw] = {}
 
 _GRID_BITS = 16  # the grid is this much finer than the noise, or than the unit ball
 _WORD_LIMIT = 2**31 - 1
 _MAX_SIZE = 1 << 16
+
+
+def name_law(name: str, make: MakeLaw) -> None:
+    """Make ``law=name`` known; ``jopeq.register`` calls it."""
+    if name in (*LAWS, *_NAMED):
+        raise ValueError(f"law {name!r} is known already: choose another name")
+    _NAMED[name] = make
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class NoiseTarget:
     """The noise law that a private scheme aims at, for samples of ``dimension`` entries.
 
     ``nu`` and ``squared_scale`` (the paper's ν and s² or Σ) fix a t law by hand. The ε that holds
-    is then the law's own, whatever ``epsilon`` asks for. ``delta`` belongs to Gaussian noise.
+    is then the law's, whatever ``epsilon`` says. ``delta`` belongs to Gaussian noise.
     """
 
     law: str
@@ -114,7 +112,7 @@ class NoiseTarget:
     def gamma(self, rate: float) -> float:
         """The paper's support: 2R + 1/ε for Laplace on Z, 1.5(1 + variance) for t on A2.
 
-        Elsewhere the noise is √(L/2) times as long as on A2, and so is the support.
+        In L > 2 dimensions noise is √(L/2) times as long as on A2, and so is the support.
         """
         if self.dimension == 1 and self.law == "laplace":
             return 2.0 * rate + 1.0 / self.epsilon
@@ -123,7 +121,7 @@ class NoiseTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class AdditiveNoise(Scheme):
-    """Noise n on samples x of L entries: x + n, 32 bits an entry.
+    """Noise n on samples x of L entries: x + n, 32 bits per entry.
 
     Parameters
     ----------
@@ -137,11 +135,6 @@ class AdditiveNoise(Scheme):
     @abstractmethod
     def target(self) -> NoiseTarget:
         """The noise law asked for."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("size", self.dimension, 1, _MAX_SIZE)
-        self.noise  # noqa: B018 (checks its parameters)
 
     @property
     def noise(self) -> Law:
@@ -162,7 +155,7 @@ class AdditiveNoise(Scheme):
             nominal=self.epsilon,
             is_exact=isinstance(self.noise, Laplace) and self.dimension == 1,
             sample_size=self.dimension,
-            assumptions=scaling_assumptions(self),
+            assumptions=self.scaling.assumptions,
             cells=CellBounds.grid(self.grid, self.dimension),
         )
 
@@ -183,14 +176,12 @@ class AdditiveCodec(Codec[AdditiveNoise]):
     """A letter is a multiple of the grid."""
 
     has_dither: ClassVar[bool] = False
+    noise: Law
 
-    @cached_property
-    def noise(self) -> Law:
-        return self.scheme.noise
-
-    @cached_property
-    def grid(self) -> float:
-        return self.scheme.grid
+    def __init__(self, scheme: AdditiveNoise) -> None:
+        super().__init__(scheme)
+        check_count("size", scheme.dimension, 1, _MAX_SIZE)
+        self.noise, self.grid = scheme.noise, scheme.grid
 
     @cached_property
     def coder(self) -> Coder:
@@ -204,7 +195,7 @@ class AdditiveCodec(Codec[AdditiveNoise]):
         return Letters(np.clip(np.rint(noisy / self.grid), -_WORD_LIMIT, _WORD_LIMIT), clipped)
 
     def _on_grid(self, samples: Array) -> Array:
-        """Samples of the ball on the grid: to the nearest, towards 0 where that leaves the ball."""
+        """Round samples to the grid, towards 0 where the nearest multiple leaves the ball."""
         rounded = np.rint(samples / self.grid) * self.grid
         outside = squares(rounded) > 1.0
         rounded[outside] = np.trunc(samples[outside] / self.grid) * self.grid
@@ -238,9 +229,9 @@ class StudentNoise(AdditiveNoise):
     size : int, default 2
         L: entries of one sample.
     nu : float, optional
-        Degrees of freedom ν > 2. By default ν makes the variance smallest.
+        Degrees of freedom ν > 2. The default minimises the variance.
     squared_scale : float, optional
-        s² of the law, together with ``nu``. By default the smallest s² that is ε-private.
+        s², together with ``nu``. The default is the smallest s² that is ε-private.
     """
 
     name: ClassVar[str] = "t"

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.channel.channel import MAX_LETTERS, Channel, best_response, randomized_response
-from jopeq.entries.ball import or_zero, scaling_assumptions
 from jopeq.kernels.recipe import Chances, Recipe
 from jopeq.lattice.codebook import letters_for_rate, unit_dither
 from jopeq.noise import into_unit_ball
@@ -27,7 +26,7 @@ from jopeq.wire.coders import Packing
 class ChannelScheme(Scheme):
     """ε-LDP per entry by a channel with integer probabilities.
 
-    Both ends must hold the same channel: ``fingerprint`` names the channel in the specification.
+    Both ends must hold the same channel; ``fingerprint`` names it in the specification.
 
     Parameters
     ----------
@@ -43,13 +42,7 @@ class ChannelScheme(Scheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_epsilon(self.epsilon)
-        self._check_channel()
         object.__setattr__(self, "fingerprint", self.finite_channel.fingerprint.hex())
-
-    @abstractmethod
-    def _check_channel(self) -> None:
-        """Raise unless the parameters name a channel."""
 
     @property
     @abstractmethod
@@ -63,7 +56,7 @@ class ChannelScheme(Scheme):
             epsilon=self.finite_channel.epsilon,
             nominal=self.epsilon,
             is_exact=True,
-            assumptions=scaling_assumptions(self),
+            assumptions=self.scaling.assumptions,
         )
 
     @property
@@ -76,11 +69,15 @@ class ChannelScheme(Scheme):
 
 
 class ChannelCodec(Codec[ChannelScheme]):
-    """A letter is what the channel draws for a level."""
+    """The channel draws a letter for each level."""
 
-    @cached_property
-    def channel(self) -> Channel:
-        return self.scheme.finite_channel
+    channel: Channel
+
+    def __init__(self, scheme: ChannelScheme) -> None:
+        super().__init__(scheme)
+        check_epsilon(scheme.epsilon)
+        self.channel = scheme.finite_channel
+        self._values: Array = np.array(self.channel.values)
 
     @cached_property
     def coder(self) -> Packing:
@@ -94,10 +91,10 @@ class ChannelCodec(Codec[ChannelScheme]):
 class MinimumVarianceUnbiased(ChannelScheme):
     """The paper's discrete baseline: stochastic rounding to 2^b points, then a channel.
 
-    The minimum variance unbiased mechanism of Chaudhuri, Guo and Rabbat (2022). Private bits choose
-    whether to round up or down, so nothing is shared with the server, and each input's law is a
-    mixture of two rows of the channel, whose ε bounds it. Channel and decoder minimise the variance
-    subject to unbiasedness and ε-LDP. ``rate`` must be 1, 2, 3, 4 or 5.
+    The minimum variance unbiased mechanism of Chaudhuri, Guo and Rabbat (2022). Private bits round
+    up or down, so nothing is shared with the server, and the law of each input is a mixture of two
+    rows of the channel, whose ε bounds it. Channel and decoder minimise the variance subject to
+    unbiasedness and ε-LDP. ``rate`` must be 1, 2, 3, 4 or 5.
 
     >>> scheme = MinimumVarianceUnbiased(epsilon=4.0, rate=1.0)
     >>> round(scheme.distortion, 2), scheme.guarantee.epsilon <= 4.0
@@ -106,14 +103,12 @@ class MinimumVarianceUnbiased(ChannelScheme):
 
     name: ClassVar[str] = "mvu"
 
-    def _check_channel(self) -> None:
-        if self.rate not in (1.0, 2.0, 3.0, 4.0, 5.0):
-            raise ValueError(f"rate must be 1, 2, 3, 4 or 5 bits for 'mvu', got {self.rate}")
-
     @cached_property
     def finite_channel(self) -> Channel:
         from jopeq.channel.mvu import mvu_channel
 
+        if self.rate not in (1.0, 2.0, 3.0, 4.0, 5.0):
+            raise ValueError(f"rate must be 1, 2, 3, 4 or 5 bits for 'mvu', got {self.rate}")
         return mvu_channel(self.epsilon, int(self.rate))
 
     @cached_property
@@ -146,14 +141,14 @@ class RoundingCodec(ChannelCodec):
         return Letters(self.channel.sample(j, words), clipped)
 
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
-        return np.asarray(np.array(self.channel.values)[letters])[:, None]
+        return np.take(self._values, letters)[:, None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response(ChannelScheme):
     """Unbiased for every x in [−1, 1], exactly ε-LDP per entry against the server, ≤ R bits.
 
-    Dither d, quantize to K levels, then K-ary randomized response. The level
+    Dithered quantization to K levels, then K-ary randomized response. The level
     j = ⌊(x + d)/Δ + K/2⌋ never overloads, since Δ = 2/(K−1). Letter l is drawn from row j of a
     channel with integer probabilities and decoded as v_l − d.
 
@@ -164,27 +159,24 @@ class Response(ChannelScheme):
     Parameters
     ----------
     levels : int, optional
-        K, at least 2 and at most 2 to the power R. By default the K of least error over Gaussian
-        entries.
+        K, from 2 to 2 to the power R. The default minimises the error over Gaussian entries.
     """
 
     name: ClassVar[str] = "response"
 
     levels: int | None = None
 
-    def _check_channel(self) -> None:
+    @cached_property
+    def finite_channel(self) -> Channel:
         letters = min(letters_for_rate(self.rate, 1), MAX_LETTERS)
-        if self.levels is not None and not 2 <= self.levels <= letters:
+        if self.levels is None:
+            return best_response(self.epsilon, letters)
+        if not 2 <= self.levels <= letters:
             raise ValueError(
                 f"levels must be 2…{letters} at rate {self.rate}, got {self.levels}: "
                 "raise rate or lower levels"
             )
-
-    @cached_property
-    def finite_channel(self) -> Channel:
-        if self.levels is not None:
-            return randomized_response(self.epsilon, self.levels)
-        return best_response(self.epsilon, min(letters_for_rate(self.rate, 1), MAX_LETTERS))
+        return randomized_response(self.epsilon, self.levels)
 
     @cached_property
     def codec(self) -> DitheredChannelCodec:
@@ -194,14 +186,10 @@ class Response(ChannelScheme):
 class DitheredChannelCodec(ChannelCodec):
     """The dither rounds to a level."""
 
-    @cached_property
-    def recipe(self) -> Recipe:
+    def __init__(self, scheme: ChannelScheme) -> None:
+        super().__init__(scheme)
         channel = self.channel
-        values = np.array(channel.values)
-        return Recipe(Chances(channel.thresholds, values, channel.spacing))
-
-    def bias(self) -> float:
-        return or_zero(self.channel.bias)
+        self.recipe = Recipe(Chances(channel.thresholds, self._values, channel.spacing))
 
     def log_channel(self, dither: float, inputs: Array) -> Array:
         channel = self.channel
@@ -226,7 +214,3 @@ class DitheredChannelCodec(ChannelCodec):
         dither = unit_dither(shared.words16(lane=0, start=first, count=len(letters)))
         dither *= self.channel.spacing
         return np.subtract(np.take(self._values, letters), dither, out=dither)[:, None]
-
-    @cached_property
-    def _values(self) -> Array:
-        return np.array(self.channel.values)

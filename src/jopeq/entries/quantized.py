@@ -2,8 +2,8 @@
 
     encode  q = Q(x + n + d)        decode  q − d
 
-x is the scaled sample, n the noise (private), d the dither (shared). Schemes differ in the law of n
-alone; ``dq`` also keeps the dither when decoding.
+x is the scaled sample, n the noise (private), d the dither (shared). Schemes differ only in the law
+of n; ``dq`` also keeps the dither when decoding.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.entries.additive import NoiseTarget, SquaredScale
-from jopeq.entries.ball import or_zero, scaling_assumptions, simulate_bias, simulate_errors
 from jopeq.errors import UpdateError
 from jopeq.kernels.recipe import MAX_LETTERS, Cells, Line, Recipe
 from jopeq.lattice.codebook import (
-    MAX_SEARCHED_LETTERS,
     Codebook,
     LatticeCodebook,
     ScalarCodebook,
@@ -35,6 +33,7 @@ from jopeq.lattice.lattices import Lattice
 from jopeq.noise import Laplace, Law, add_noise, into_unit_ball
 from jopeq.privacy.calibration import CellBounds, guarantee_of_noise
 from jopeq.privacy.guarantee import Guarantee
+from jopeq.random import portable
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Array, Codec, Letters
@@ -46,8 +45,9 @@ Vector = tuple[float, ...]
 
 _DITHERS = ((np.arange(256) + 0.5) / 256) - 0.5  # midpoints, in units of the step
 _MOST_LISTED = 1 << 12  # letters that are looked at one by one
-_SAMPLES = 1 << 17
-_TEST_SEED = b"jopeq: a reproducible test stream"[:32]
+_SAMPLES, _TEST_SEED = 1 << 17, b"jopeq: a reproducible test stream"[:32]  # for distortion
+_DRAWS, _FEW, _TEST_KEY = 1 << 16, 1 << 13, b"jopeq: planning with fixed draws"  # for biases
+_UNBIASED = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +59,14 @@ class QuantizedScheme(Scheme):
     rate : float
         R, bits per entry: 2 to the power R·L letters, rounded down.
     lattice : Lattice, str or generator matrix, default "Z"
-        "Z", "A2", "D4", "E8", or the rows of a generator matrix, whose columns are basis vectors.
+        "Z", "A2", "D4", "E8", or the rows of a generator matrix whose columns are basis vectors.
         L is its dimension, at most 8.
     gamma : float, optional
         Radius of the ball that the cells of all letters fill. The default depends on the scheme.
     levels : {"all", "odd"}, default "all"
-        "all" has all letters. An even number of them lies around the origin (mid-rise).
-        "odd" has one letter fewer where their number is even, so that the origin is a codeword
-        (mid-tread, as in Definition II.2, which has one letter more than R bits can name).
+        "all" uses all letters; an even number of them lies around the origin (mid-rise). "odd"
+        uses one less if their number is even, so that the origin is a codeword (mid-tread, as in
+        Definition II.2, which has one letter more than R bits can name).
     """
 
     is_subtractive: ClassVar[bool] = True  # whether the decoder subtracts the dither
@@ -79,39 +79,27 @@ class QuantizedScheme(Scheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.levels not in get_args(Levels):
-            raise ValueError(f"levels must be 'all' or 'odd', got {self.levels!r}")
-        self.codebook  # noqa: B018 (checks rate and gamma together)
         self.spec  # noqa: B018 (so that the first update does not wait for it)
 
     @cached_property
     def codec(self) -> DitherCodec:
         return DitherCodec(self)
 
-    # What the schemes of this family define
-
     @property
-    @abstractmethod
     def _default_gamma(self) -> float | None:
         """The paper's support radius; None covers the unit ball exactly."""
-
-    @property
-    def _nominal(self) -> float | None:
-        """The ε asked for; None in a scheme without privacy."""
         return None
 
     @property
     def noise(self) -> Law | None:
-        """The law of n; None where nothing is added."""
+        """The law of n; None adds nothing."""
         return None
 
     @property
     def shift(self) -> Array:
-        """A public vector that is added to every sample besides."""
+        """A public vector that is added to every sample."""
         mean = getattr(self, "mean", None)
         return np.zeros(self.dimension) if mean is None else np.array(mean)
-
-    # What they share
 
     @cached_property
     def dimension(self) -> int:
@@ -132,6 +120,8 @@ class QuantizedScheme(Scheme):
 
     @property
     def _letters(self) -> int:
+        if self.levels not in get_args(Levels):
+            raise ValueError(f"levels must be 'all' or 'odd', got {self.levels!r}")
         letters = letters_for_rate(self.rate, self.dimension)
         if self.levels == "all" or letters % 2:
             return letters
@@ -149,25 +139,25 @@ class QuantizedScheme(Scheme):
 
     @cached_property
     def distortion(self) -> float:
-        """Noise plus quantization, overload counted in."""
+        """Mean squared error per entry of noise and quantization, overload included."""
         return self.codec.measure_distortion()
 
     @property
     def guarantee(self) -> Guarantee:
-        """By post-processing: all the server sees is computed from x + n and the dither."""
+        """ε of the noise: by post-processing, as the server sees functions of x + n and dither."""
         return guarantee_of_noise(
             self.noise,
-            nominal=self._nominal,
-            is_exact=self.noise is not None and self._attains_bound(self.noise),
+            nominal=getattr(self, "epsilon", None),
+            is_exact=self._attains_bound(),
             sample_size=self.dimension,
-            assumptions=scaling_assumptions(self),
+            assumptions=self.scaling.assumptions,
             cells=CellBounds.of(self.cells),
             delta=getattr(self, "delta", None) or 0.0,
         )
 
-    def _attains_bound(self, noise: Law) -> bool:
+    def _attains_bound(self) -> bool:
         """Laplace on Z: whether the tail letter lies beyond [−1, 1] for some dither."""
-        if not isinstance(noise, Laplace) or self.dimension != 1:
+        if not isinstance(self.noise, Laplace) or self.dimension != 1:
             return False
         beyond = 1.0 + float(np.abs(self.shift).max())
         return 0.5 * self.cells.step * (self.codebook.letters - 1) >= beyond
@@ -187,14 +177,10 @@ class SubtractiveDither(QuantizedScheme):
     is_private: ClassVar[bool] = False
     has_kernels: ClassVar[bool] = True
 
-    @property
-    def _default_gamma(self) -> float | None:
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class NonSubtractiveDither(SubtractiveDither):
-    """Decoded Q(x + d), dither and all. The error depends on x, on average twice that of sdq."""
+    """Decoded Q(x + d) with its dither: the error depends on x, on average twice that of sdq."""
 
     name: ClassVar[str] = "dq"
     is_subtractive: ClassVar[bool] = False
@@ -210,10 +196,10 @@ class PrivateQuantizedScheme(QuantizedScheme):
     epsilon : float
         Privacy asked for, per sample.
     nu : float, optional
-        Degrees of freedom ν > 2 of a t law. By default ν makes the variance smallest.
+        Degrees of freedom ν > 2 of a t law. The default minimises the variance.
     squared_scale : float or matrix, optional
-        s² of a t law, or its L × L matrix Σ, together with ``nu``. By default the smallest s² that
-        is ε-private.
+        s² of a t law, or its L × L matrix Σ, together with ``nu``. The default is the smallest s²
+        that is ε-private.
     """
 
     epsilon: float
@@ -236,8 +222,8 @@ class PrivateQuantizedScheme(QuantizedScheme):
         """Refuse cells so fine that floating-point draws would show through them.
 
         On Z a cell must hold 2²⁷ of the 2⁵¹ draws of an octave; elsewhere, where a pair of entries
-        shares a radius √E, the cell about 0 must hold 2²² of them. And the ball must not be wider
-        than 2⁴⁹ cells, so that no noisy value is ever refused as too far: that would tell of it.
+        shares a radius √E, the cell about 0 must hold 2²² of them. The ball must not be wider than
+        2⁴⁹ cells: otherwise noisy values could be refused as too far, which would reveal them.
         """
         bits = 24 if self.dimension == 1 else 14
         shortest, step = self.cells.shortest, self.cells.step
@@ -260,20 +246,13 @@ class PrivateQuantizedScheme(QuantizedScheme):
         return NoiseTarget(self._law_name, self.epsilon, self.dimension, *given)
 
     @property
-    def _nominal(self) -> float | None:
-        return self.epsilon
-
-    @property
     def _default_gamma(self) -> float | None:
         return self.target.gamma(self.rate)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeparateScheme(PrivateQuantizedScheme):
-    """Noise of the target itself, then SDQ: the paper's baselines FL+Lap+SDQ and FL+t+SDQ.
-
-    ε holds against the server by post-processing.
-    """
+    """Noise of the target law, then SDQ: the paper's baselines FL+Lap+SDQ and FL+t+SDQ."""
 
     @property
     def _law_name(self) -> str:
@@ -308,11 +287,11 @@ class JoPEQ(PrivateQuantizedScheme):
 
     Noise n and dither d together have the covariance of a target law. The noise of (14) and (15)
     does not exist (its characteristic function would have poles on the dual lattice), so n is of
-    the target's family with the target's covariance minus the dither's. Where that covariance is
-    not positive (the regime of Theorem III.3) nothing is added.
+    the target's family with the target's covariance minus the dither's. Nothing is added if that
+    is not positive (the regime of Theorem III.3).
 
-    The server knows d, so n alone hides the sample: ``guarantee.epsilon`` is the ε of n,
-    ``guarantee.nominal`` the ε of the target.
+    The server knows d, so only n hides the sample: ``guarantee.epsilon`` is the ε of n,
+    ``guarantee.nominal`` that of the target.
 
     >>> JoPEQ(epsilon=4.0, rate=1.0).guarantee.nominal
     4.0
@@ -322,13 +301,13 @@ class JoPEQ(PrivateQuantizedScheme):
     Parameters
     ----------
     law : {"laplace", "t", "l2", "gaussian"}, optional
-        Family of the target. By default "laplace" on Z and "t" on other lattices. "l2" has the
-        density ∝ e^{−‖x‖₂/b}. "gaussian" holds ε with a δ.
+        Family of the target: by default "laplace" on Z and "t" on other lattices. "l2" has the
+        density ∝ e^{−‖x‖₂/b}; "gaussian" has an ε with a δ.
     delta : float, optional
         δ of one sample, for law="gaussian".
     mean : sequence of L numbers, optional
-        μ of the target law (Theorem III.1): a public shift of the noise, in scaled units. The
-        decoded value keeps it, and ε is that of the noise without it.
+        μ of the target law (Theorem III.1): a public shift of the noise, in scaled units. It stays
+        in the decoded value and does not change ε.
     """
 
     name: ClassVar[str] = "jopeq"
@@ -364,32 +343,22 @@ class JoPEQ(PrivateQuantizedScheme):
 class DitherCodec(Codec[QuantizedScheme]):
     """A letter is the codeword nearest to x + n + d."""
 
+    cells: Lattice
+    codebook: Codebook
+
     def __init__(self, scheme: QuantizedScheme) -> None:
         super().__init__(scheme)
-        self.is_subtractive = scheme.is_subtractive
-
-    @cached_property
-    def noise(self) -> Law | None:
-        return self.scheme.noise
-
-    @cached_property
-    def shift(self) -> Array:
-        return self.scheme.shift
-
-    @cached_property
-    def cells(self) -> Lattice:
-        return self.scheme.cells
-
-    @cached_property
-    def codebook(self) -> Codebook:
-        return self.scheme.codebook
+        self.cells, self.codebook = scheme.cells, scheme.codebook
+        self.is_subtractive, self.noise = scheme.is_subtractive, scheme.noise
+        self.shift, self.is_shifted = scheme.shift, bool(scheme.shift.any())
+        self.recipe = self._make_recipe()
 
     @cached_property
     def coder(self) -> Packing:
         return Packing(self.codebook.letters)
 
     def measure_distortion(self) -> float:
-        """``Scheme.distortion``."""
+        """Work out ``Scheme.distortion``."""
         factor = 1.0 if self.is_subtractive else 2.0  # an unsubtracted dither adds its own power
         is_line = isinstance(self.codebook, ScalarCodebook)
         never_overloads = is_line and self.noise is None and self.is_subtractive
@@ -398,9 +367,9 @@ class DitherCodec(Codec[QuantizedScheme]):
             variance = 0.0 if self.noise is None else self.noise.variance
             shift = float(np.square(self.shift).mean())
             return variance + shift + factor * self.cells.second_moment
-        return (
-            float(self._scalar_errors(np.zeros(1))[1][0]) if is_line else self._lattice_distortion()
-        )
+        if is_line:
+            return float(self._scalar_errors(np.zeros(1))[1][0])
+        return self._lattice_distortion()
 
     def _lattice_distortion(self) -> float:
         """E‖decoded‖²/L at x = 0 over 131,072 fixed draws: standard error about half a percent."""
@@ -413,23 +382,41 @@ class DitherCodec(Codec[QuantizedScheme]):
 
     @property
     def _values(self) -> Array:
-        """The decoded values of all letters on Z, dither aside."""
+        """The decoded values of all letters on Z, without the dither."""
         return self.codebook.points(np.arange(self.codebook.letters))[:, 0]
 
     def bias(self) -> float:
         if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
-            return simulate_bias(self)
-        return or_zero(float(self._scalar_errors(np.ones(1))[0][0]))
+            edge = np.eye(1, self.dimension).repeat(_DRAWS, axis=0)
+            return _visible_mean(self._draw_errors(edge, 0)[:, 0])
+        bias = float(self._scalar_errors(np.ones(1))[0][0])
+        return 0.0 if abs(bias) < _UNBIASED else bias
 
     def errors_at(self, norms: Array) -> tuple[Array, Array] | None:
-        if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
-            return simulate_errors(self, norms) if self.bias() else None
-        return self._scalar_errors(norms)
+        if self.dimension == 1 and self.codebook.letters <= _MOST_LISTED:
+            return self._scalar_errors(norms)
+        if not self.bias():
+            return None
+        key = PrivateStream.reproducible(_TEST_KEY[::-1])  # for directions
+        ways = portable.normal(key, 0, _FEW * self.dimension).reshape(_FEW, self.dimension)
+        ways /= np.sqrt(portable.squares(ways))[:, None]
+        means, energies = np.empty((2, len(norms)))
+        for place, norm in enumerate(norms.tolist()):
+            errors = self._draw_errors(norm * ways, place * _FEW)  # fresh draws for each norm
+            means[place] = _visible_mean((errors * ways).sum(axis=1))
+            energies[place] = np.square(errors).mean()
+        return means, energies
+
+    def _draw_errors(self, samples: Array, first: int) -> Array:
+        """Decoded − x of these samples, for fixed draws from place ``first`` on."""
+        shared, private = SharedStream(_TEST_KEY), PrivateStream.reproducible(_TEST_KEY)
+        letters = self.to_letters(samples, first, shared, private).values
+        return self.to_samples(letters, first, shared) - samples
 
     def _scalar_errors(self, inputs: Array) -> tuple[Array, Array]:
         """(Mean error, mean squared error): exact in the noise, by the midpoint rule in the dither.
 
-        The codebook is symmetric, so positive inputs stand for all (but for a shift).
+        The codebook is symmetric, so positive inputs stand for all (except for a shift).
         """
         means, energies = np.zeros((2, len(inputs)))
         for dither in _DITHERS:
@@ -441,10 +428,10 @@ class DitherCodec(Codec[QuantizedScheme]):
         return means / len(_DITHERS), energies / len(_DITHERS)
 
     def log_channel(self, dither: float, inputs: Array) -> Array:
-        """Edges of the cells, seen from x + dither, through the law of the noise.
+        """Integrate the law of the noise over each cell, seen from x + dither.
 
-        More than 4096 cells are taken together, neighbour by neighbour. None is left out: those
-        beyond the ball attain the ε of a Laplace law.
+        Beyond 4096 cells neighbours are merged. No cell is left out: those beyond the ball attain
+        the ε of a Laplace law.
         """
         step, letters = self.cells.step, self.codebook.letters
         kept = np.arange(1, letters)
@@ -458,18 +445,16 @@ class DitherCodec(Codec[QuantizedScheme]):
                 return np.log(((centre >= low) & (centre < high)).astype(np.float64))
         return log_interval(self.noise, low - centre, high - centre)
 
-    @cached_property
-    def recipe(self) -> Recipe | None:
+    def _make_recipe(self) -> Recipe | None:
         noise = None if self.noise is None else self.noise.recipe()
-        has_kernels = self.scheme.has_kernels and not self.shift.any()
+        has_kernels = self.scheme.has_kernels and not self.is_shifted
         if not has_kernels or (self.noise is not None and noise is None):
             return None
-        is_clipped = self.scheme.is_private
-        letters = self.codebook.letters
-        if self.cells.name == "Z" and letters <= MAX_LETTERS:
-            return Recipe(Line(self.cells.step, letters), noise, is_clipped)
-        if self.cells.name == "A2" and letters <= MAX_SEARCHED_LETTERS:
-            return Recipe(Cells(cast(LatticeCodebook, self.codebook)), noise, is_clipped)
+        is_clipped, codes = self.scheme.is_private, self.codebook
+        if self.cells.name == "Z" and codes.letters <= MAX_LETTERS:
+            return Recipe(Line(self.cells.step, codes.letters), noise, is_clipped)
+        if isinstance(codes, LatticeCodebook) and codes.is_searched and self.cells.name == "A2":
+            return Recipe(Cells(codes), noise, is_clipped)
         return None
 
     def dither(self, first: int, count: int, shared: SharedStream) -> Array:
@@ -486,7 +471,7 @@ class DitherCodec(Codec[QuantizedScheme]):
             samples, clipped = into_unit_ball(samples)
         if self.noise is not None:
             samples = add_noise(self.noise, samples, private, first)
-        if self.shift.any():
+        if self.is_shifted:
             samples = samples + self.shift
         dithered = self.dither(first, len(samples), shared)
         np.add(dithered.T, samples.T, out=dithered.T)  # long loops along the samples
@@ -502,6 +487,12 @@ class DitherCodec(Codec[QuantizedScheme]):
             return points
         np.subtract(points.T, self.dither(first, len(letters), shared).T, out=points.T)
         return points
+
+
+def _visible_mean(errors: Array) -> float:
+    """The mean, or 0 if so many draws cannot tell it from 0."""
+    mean, uncertainty = float(errors.mean()), float(errors.std()) / math.sqrt(len(errors))
+    return mean if abs(mean) > 4.0 * uncertainty else 0.0
 
 
 def log_interval(law: Law, low: Array, high: Array) -> Array:

@@ -156,7 +156,7 @@ class PayloadMod(Mod):
             scheme = scheme.with_clips(_clips(clips, list(model.floats)))
         task = _Coding(model, scheme, sent_names(model, self._frozen), offered)
         if scheme.is_private:  # names, types and shapes tell whether it can be encoded
-            Entries.of_state({name: model.floats[name] for name in task.names})
+            Entries.of({name: model.floats[name] for name in task.names})
         entries = sum(task.sizes.values())
         if isinstance(scheme, Sphere) and entries > scheme.max_entries:
             raise RefusedError("too-many-entries")

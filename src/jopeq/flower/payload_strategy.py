@@ -43,7 +43,7 @@ from jopeq.privacy.accounting import Composition, Mechanism
 from jopeq.random.streams import fresh_seed
 from jopeq.schemes.aggregate import weighted_sum
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.opened import Opened
+from jopeq.schemes.codec import Opened
 from jopeq.sphere.round import Round
 from jopeq.sphere.sphere import Sphere
 

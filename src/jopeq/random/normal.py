@@ -1,7 +1,6 @@
 """The standard normal law in portable arithmetic: its tail on a grid, 2¹⁶ equally likely draws.
 
-Encoder and decoder must agree on every digit, on any machine, so nothing here calls a library's
-erf or quantile function.
+Encoder and decoder must agree on every digit, so nothing here calls a library's erf or quantile.
 """
 
 from __future__ import annotations
@@ -45,14 +44,15 @@ def tail_bound(chance: float) -> float:
     return float(z[int(np.argmax(above <= chance))])
 
 
-def largest_moments(count: int, most: int) -> tuple[Array, Array]:
-    """The sums of E|t| and of E t² over the r largest |t| of ``count`` normal draws, r = 1…most.
+@lru_cache(maxsize=64)
+def largest_moments(count: int, most: int) -> tuple[list[float], list[float]]:
+    """Sums of E|t| and of E t² over the r largest |t| among ``count`` normal draws, r = 1…most.
 
     Σ_{q ≤ r} E|t|₍q₎ = ∫ E min(r, N(z)) dz with N(z) = #{|t_i| > z}, a binomial count; with the
     weight 2z the integral gives the squares.
 
     >>> first, second = largest_moments(512, 1)
-    >>> round(float(first[0]), 4), round(float(second[0]), 3)
+    >>> round(first[0], 4), round(second[0], 3)
     (3.2484, 10.675)
     """
     z, above, below = (values[::8] for values in two_sided())
@@ -62,7 +62,7 @@ def largest_moments(count: int, most: int) -> tuple[Array, Array]:
     weights[1::2] = 4.0
     weights[[0, -1]] = 1.0
     weights *= 8.0 / (3.0 * STEPS)
-    first, second = np.empty(most), np.empty(most)
+    first, second = list[float](), list[float]()
     at_least = np.ones(len(z))  # P(N ≥ q)
     at_least[-1] = 0.0
     log_ways = 0.0
@@ -77,15 +77,16 @@ def largest_moments(count: int, most: int) -> tuple[Array, Array]:
         weighted = weights * at_least
         total_first += float(np.add.accumulate(weighted)[-1])
         total_second += float(np.add.accumulate(2.0 * z * weighted)[-1])
-        first[q - 1], second[q - 1] = total_first, total_second
+        first.append(total_first)
+        second.append(total_second)
     return first, second
 
 
 @lru_cache(maxsize=1)
 def draws() -> NDArray[np.int16]:
-    """The value, in units of 1/``DRAW_UNIT``, of each 16-bit word: a normal draw.
+    """The normal draw, in units of 1/``DRAW_UNIT``, that each 16-bit word stands for.
 
-    Bit 15 is the sign; the lower bits j choose the median of |t| in the j-th of 2¹⁵ equally likely
+    Bit 15 is the sign; the lower bits j name the median of |t| in the j-th of 2¹⁵ equally likely
     cells.
     """
     z, _, below = two_sided()

@@ -215,8 +215,8 @@ def fresh_seed(length: int = SEED_BYTES) -> bytes:
     return os.urandom(length)
 
 
-def derive(secret: bytes, label: bytes, context: bytes) -> bytes:
-    """HMAC-SHA256(secret, label ‖ 0 ‖ context), the only way keys are derived here."""
+def derive(secret: bytes | None, label: bytes, context: bytes) -> bytes:
+    """HMAC-SHA256(secret, label ‖ 0 ‖ context), the only way keys and report tags are derived."""
     if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
         raise ValueError(f"secret must be {SEED_BYTES} bytes, got {describe_secret(secret)}")
     return hmac.new(secret, label + b"\0" + context, hashlib.sha256).digest()

@@ -8,8 +8,7 @@ Imports ``privacy``, ``kernels``, ``wire`` and below. The families are in ``entr
 """
 
 from jopeq.schemes.base import Scheme
-from jopeq.schemes.codec import Codec, Counts, Letters
-from jopeq.schemes.opened import Opened
+from jopeq.schemes.codec import Codec, Counts, Letters, Opened
 from jopeq.wire.coders import Packing, WordCoder
 
 __all__ = ["Codec", "Counts", "Letters", "Opened", "Packing", "Scheme", "WordCoder"]

@@ -1,15 +1,14 @@
 """The weighted sum of many payloads, decoded and added up in one pass.
 
-In kernels every thread takes a range of entries and goes through all payloads for it, so that a
-chunk of the sum stays in the cache while thousands of updates are added to it, and no update is
-ever whole in memory. The plain path decodes one update after the other. The result is the same,
-bit for bit, and does not depend on the number of threads.
+In kernels each thread takes a range of entries through all payloads: a chunk of the sum stays in
+the cache while thousands of updates are added, and no update is ever whole in memory. The plain
+path decodes one update after another. Both give the same bits for any number of threads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from itertools import islice
 from typing import Any
 
@@ -21,7 +20,7 @@ from jopeq.errors import PayloadError
 from jopeq.kernels.device import add_body, tensor_of
 from jopeq.kernels.recipe import Recipe
 from jopeq.schemes.base import MORE_TENSORS, Scheme
-from jopeq.schemes.opened import Opened
+from jopeq.schemes.codec import Opened
 from jopeq.wire.entries import select_sent
 from jopeq.wire.payload import MAX_TENSORS
 
@@ -41,13 +40,12 @@ def aggregate(
 ) -> Any:
     """Σ weight·update as float64, in the updates' shape (a dict of arrays for states).
 
-    Without ``weights`` the mean. All payloads must be of ``scheme`` and of one shape: that of
-    ``like`` (an update or a state), else that of the first. Give ``like`` where clients are not
-    trusted: without it the first payload chooses the shape, and the memory that the sum takes. The
-    first bad payload raises ``PayloadError`` naming its place, and nothing is returned. Payloads
-    may come from an iterator, which is read a few hundred at a time.
-
-    With ``device`` the sum is a torch tensor there, and updates are decoded there.
+    Without ``weights`` it is the mean. All payloads must be of ``scheme`` and of one shape: that of
+    ``like`` (an update or a state), or else that of the first. Give ``like`` if you do not trust
+    the clients: otherwise the first payload chooses the shape, and with it the memory. A bad
+    payload raises ``PayloadError`` naming its place, and nothing is returned. An iterator of
+    payloads is read a few hundred at a time. With ``device`` updates are decoded and added up
+    there, and the sum is a torch tensor.
 
     >>> import jopeq
     >>> s = jopeq.scheme("none")
@@ -95,7 +93,7 @@ def aggregate(
 
 
 class _Total:
-    """The sum."""
+    """The sum, on the host or on a device."""
 
     def __init__(self, scheme: Scheme, first: Opened, device: Any) -> None:
         self.header = first.header
@@ -107,9 +105,9 @@ class _Total:
             self.flat = tensor_of(self.flat, device)
 
     def add(self, opened: Opened, share: float) -> float:
-        """Decode on the sum's device, if GPU kernels know the scheme, and add.
+        """Decode, on the sum's device if its kernels know the scheme, and add.
 
-        Returns Σ entry², of the CPU's sums alone.
+        Returns Σ entry² for sums on the host, otherwise 0.
         """
         if self.device is None:
             return add_share(self.flat, opened.decode(), share)
@@ -122,10 +120,7 @@ class _Total:
 
 
 def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: float) -> float:
-    """Add share·update to a sum, in the one arithmetic that every average here is taken in.
-
-    Returns Σ entry².
-    """
+    """Add share·update to a sum, in the arithmetic of every average here; returns Σ entry²."""
     wide = update.astype(np.float64)
     energy = float(np.dot(wide, wide))
     wide *= share
@@ -143,10 +138,7 @@ def _check_weights(weights: Sequence[float]) -> list[float]:
 
 def _layout_of(like: Any) -> _Layout:
     """Names and shapes of an update or a state, as a header has them."""
-    names: tuple[str, ...] = ("",)
-    values: tuple[Any, ...] = (like,)
-    if isinstance(like, Mapping):
-        names, values = select_sent(like)
+    names, values = select_sent(like)
     return names, tuple([tuple(np.shape(value)) for value in values])
 
 
@@ -168,23 +160,19 @@ def _open(
         raise type(error)(f"payload {place}: {error}") from error
 
 
-def _short(name: str) -> str:
-    return repr(name[:50])[1:-1]  # no line breaks or control characters of a client's
-
-
 def _describe(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> str:
-    named = zip(names, shapes, strict=True)
-    listed = ", ".join(f"{_short(name)}{shape}" for name, shape in islice(named, 10))
+    named = islice(zip(names, shapes, strict=True), 10)
+    # ``repr`` lets no line break or control character of a client through
+    listed = ", ".join(f"{repr(name[:50])[1:-1]}{shape}" for name, shape in named)
     return listed if len(names) <= 10 else f"{listed}, … ({len(names)} tensors)"
 
 
 def weighted_sum(
     opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme
 ) -> tuple[NDArray[np.float64], list[float], dict[int, PayloadError]]:
-    """Σ weight·update of opened payloads that have one layout, in one row.
+    """Σ weight·update of opened payloads of one layout, their norms, and the errors by place.
 
-    Also the norm of each update, found on the way, and what is wrong with which payload: those may
-    be in the sum in part, so add up the others again.
+    Payloads with an error may be in the sum in part, so add up the others again.
     """
     total = _Total(scheme, opened[0], None)
     energies: list[float] = []
@@ -200,7 +188,7 @@ def weighted_sum(
 def _add(
     scheme: Scheme, opened: Sequence[Opened], shares: Sequence[float], total: _Total
 ) -> tuple[list[float], dict[int, PayloadError]]:
-    """Add these payloads to the sum; the energy of each, and what is wrong with which."""
+    """Add these payloads to the sum; returns the energy of each, and the errors by place."""
     recipe = None
     if total.device is None:
         recipe = scheme.codec.choose(len(total.flat) * len(opened))

@@ -1,4 +1,4 @@
-"""``Scheme``: what every scheme offers. ``schemes.codec`` does the work."""
+"""``Scheme``, the face of every scheme; ``schemes.codec`` does the work."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, openssl
-from jopeq.schemes.codec import Codec, Counts, OnInvalid, keep_memory
-from jopeq.schemes.opened import Opened
+from jopeq.schemes.codec import Codec, Counts, OnInvalid, Opened, keep_memory
 from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, spec_of
 from jopeq.wire.payload import MAX_TENSORS
+from jopeq.wire.scaling import Scaling
 
-MORE_TENSORS = 16  # than expected are still read, so that the error can name one
+MORE_TENSORS = 16  # so many unexpected tensors are still read, so that the error can name one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,19 +32,19 @@ class Scheme(ABC):
     clip : float, optional
         Public bound on the Euclidean norm of a sample of L entries. Without ``clip`` the paper's
         norm scaling applies: one scaled unit is ``spread``·‖h‖/√M for M samples, and the norm
-        travels in the clear. ``scheme(…, clip="layers")`` is per="layers" with a clip to start
-        from.
+        travels in the clear. ``scheme(…, clip="layers")`` means per="layers" with a small clip to
+        start from.
     spread : float, default 3.0
-        Width of the norm scaling. Ignored where ``clip`` is given.
+        Width of the norm scaling; ignored with ``clip``.
     per : {"update", "tensor", "layers"}, default "update"
-        Whether the whole update has one scale, or each tensor of a state its own. "layers" gives
-        each tensor a public clip: ``clip`` until ``with_clips`` sets others (``LayerClips``).
+        One scale for the whole update, or one for each tensor of a state. "layers" gives each
+        tensor a public clip: ``clip`` until ``with_clips`` sets others (``LayerClips``).
     center : bool, default False
         Subtract the mean before scaling. The mean travels in the clear.
     """
 
     name: ClassVar[str]
-    is_private: ClassVar[bool] = True  # whether the scheme names an ε; encoding is then total
+    is_private: ClassVar[bool] = True  # whether the scheme names an ε; it then encodes any floats
 
     clip: float | None = None
     spread: float = 3.0
@@ -61,12 +61,17 @@ class Scheme(ABC):
             if each.init:
                 value = as_annotated(each.name, str(each.type), getattr(self, each.name))
                 object.__setattr__(self, each.name, value)
-        self.codec.scaling  # noqa: B018 (validates its parameters)
+        self.codec  # noqa: B018 (checks its parameters)
         if self.is_private or self.codec.has_dither:  # so that the first update does not wait
             openssl()
             keep_memory()
 
     # What is known before any update
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """How entries become samples, and what payloads reveal of it."""
+        return Scaling(self.clip, self.spread, self.per, self.center, dict(self.clips))
 
     @property
     def dimension(self) -> int:
@@ -91,15 +96,15 @@ class Scheme(ABC):
     @property
     @abstractmethod
     def codec(self) -> Codec[Any]:
-        """The engine that encodes and decodes: make it once, as a ``cached_property``."""
+        """The engine: a ``cached_property`` whose constructor checks the parameters."""
 
     def bias(self) -> float:
-        """E[decoded] − x at the edge of the ball, outwards: exact on Z, over fixed draws else."""
+        """E[decoded] − x at the edge of the ball, outwards: exact on Z, else over fixed draws."""
         return self.codec.bias()
 
     @cached_property
     def spec(self) -> str:
-        """Name and parameters that are not defaults, as JSON: the scheme as a payload names it."""
+        """Name and non-default parameters as JSON, as payloads name the scheme."""
         return spec_of(self)
 
     def guarantee_for(self, dimension: int) -> Guarantee:
@@ -107,7 +112,7 @@ class Scheme(ABC):
         return self.guarantee.for_update(dimension)
 
     def cost(self, sizes: Mapping[str, int]) -> Guarantee:
-        """The cost of one payload of tensors with these numbers of entries, against the server.
+        """The cost of one payload of tensors with so many entries each, against the server.
 
         >>> from jopeq import scheme
         >>> sizes = {"weight": 200, "bias": 10}
@@ -118,10 +123,10 @@ class Scheme(ABC):
         return cost.for_update(sum(sizes.values())) if cost.unit == "sample" else cost
 
     def with_clips(self, clips: Mapping[str, float]) -> Self:
-        """The scheme with a public clip for each tensor, where ``per="layers"``.
+        """Give each tensor its public clip (with ``per="layers"``).
 
-        Both ends set the same clips before an update is looked at. A payload with any other clips
-        is refused.
+        Both ends set the same clips before they look at an update. Payloads with other clips are
+        refused.
 
         >>> from jopeq import scheme
         >>> scheme("response", epsilon=4.0, rate=2.0, clip="layers").with_clips({"w": 0.5}).clips
@@ -132,8 +137,9 @@ class Scheme(ABC):
         bound = replace(self)
         rounded = tuple((name, float(np.float32(clip))) for name, clip in clips.items())
         object.__setattr__(bound, "clips", rounded)
-        del bound.__dict__["codec"]  # its scale was that of other clips
-        bound.codec.scaling  # noqa: B018 (validates the clips)
+        for cached in ("scaling", "codec"):  # have other clips
+            del bound.__dict__[cached]
+        bound.codec  # noqa: B018 (checks the clips)
         return bound
 
     # Updates and payloads
@@ -172,22 +178,21 @@ class Scheme(ABC):
         on_invalid: OnInvalid | None = None,
         counts: bool = False,
     ) -> bytes | tuple[bytes, Counts]:
-        """The payload of an update or a state; ``decode`` is the inverse.
+        """Encode an update or a state as a payload; ``decode`` is the inverse.
 
-        An update is a float array or tensor of any shape. A state is a mapping of them, such as
-        ``state_update`` makes of two ``state_dict()``s. Integer and boolean arrays of a state are
-        not sent.
+        An update is a float array or tensor of any shape. A state is a mapping of them, for
+        example from ``state_update``; its integer and boolean arrays are not sent.
 
         ``secret`` (32 bytes, agreed once) hides the dither from everyone else; without it the
         payload carries its own fresh seed. ``seed`` fixes that seed (or the nonce) and ``noise``
-        the noise: for tests only, since randomness that repeats is not private. ``counts=True``
-        returns (payload, ``Counts``): what happened to the entries, for this client's eyes.
+        the noise, for tests only: repeated randomness is not private. ``counts=True`` returns
+        (payload, ``Counts``), for this client's eyes.
 
-        A scheme that names an ε encodes whatever the floats are, since a refusal would tell about
-        them: NaN counts as 0, ±inf and too large entries as ±``clip``, or with norm scaling as ± a
-        fixed bound (``Scaling.limits``). Such entries are logged here and counted in
-        ``Counts.invalid``. ``on_invalid="raise"`` raises ``UpdateError`` instead, for trusted
-        use within one process; it is the default of the schemes without ε.
+        A scheme with an ε encodes any floats, since a refusal would reveal something about them:
+        NaN counts as 0, ±inf and too large entries as ±``clip`` or, with norm scaling, as ± a fixed
+        bound (``Scaling.limits``). They are logged here and counted in ``Counts.invalid``.
+        ``on_invalid="raise"`` raises ``UpdateError`` instead, for trusted use within one process;
+        it is the default without ε.
 
         >>> from jopeq import scheme
         >>> private = scheme("response", epsilon=4.0, rate=2.0, clip=0.5)
@@ -203,15 +208,15 @@ class Scheme(ABC):
     def decode(
         self, payload: bytes, *, like: Any = None, secret: bytes | None = None, device: Any = None
     ) -> Any:
-        """The update or the state in a payload; raises ``PayloadError``.
+        """Decode a payload to an update or a state; raises ``PayloadError``.
 
         An update is a float32 array, or a torch tensor on ``device``; a state is a dict of them.
 
         ``like`` is an update or a state with the layout that you expect. The result has its names,
         shapes, types and devices; integer and boolean arrays of a state are 0, since no update
         changes them. Any other layout raises ``StateMismatchError`` before the body is decoded.
-        Without ``like`` the payload chooses names and shapes: give ``like`` where you do not trust
-        the sender. A payload that is sent again decodes again.
+        Give ``like`` if you do not trust the sender: otherwise the payload chooses names and
+        shapes. A replayed payload decodes again.
 
         >>> from jopeq import scheme
         >>> state = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7)}
@@ -224,7 +229,7 @@ class Scheme(ABC):
             opened = codec.open(payload, secret, MAX_TENSORS)
             return opened.header.arrange(codec.decode(opened, device))
         if device is not None:
-            raise ValueError("like says on which device the result lies: drop device")
+            raise ValueError("like determines the device of the result: drop device")
         state = like if isinstance(like, Mapping) else {"": like}
         result = codec.open(payload, secret, len(state) + MORE_TENSORS).decode_like(state)
         return result if isinstance(like, Mapping) else result[""]
@@ -234,11 +239,10 @@ class Scheme(ABC):
     ) -> Opened:
         """Verify a payload and read its header, without decoding; raises ``PayloadError``.
 
-        ``most_tensors`` is how many you expect. The checksum, and the tag where ``secret`` is
-        given, are verified before anything is read. The tag does not detect replay: a recorded
-        payload that somebody sends again is accepted again. Every keyed payload has its own nonce,
-        ``header.seed``: remember those you accepted and refuse their copies, or change the secret
-        every round.
+        ``most_tensors`` is how many you expect. The checksum, and with ``secret`` the tag, are
+        verified before anything is read. The tag does not detect replay. Every keyed payload has
+        its own nonce, ``header.seed``: remember those you accepted and refuse copies, or change
+        the secret every round.
 
         >>> from jopeq import scheme
         >>> opened = scheme("sdq", rate=2.0).open(scheme("sdq", rate=2.0).encode(np.ones((2, 3))))

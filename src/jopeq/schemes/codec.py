@@ -3,15 +3,16 @@
     encode   update → entries → scales → samples → letters → body → payload
     decode   payload → header and body → letters → samples → entries → update
 
-A family of schemes says how a chunk of scaled samples becomes letters, and how letters become
-samples. Everything else happens here, once: reading, scaling, chunking, seeds, packing, checks, and
-the choice of who codes a body (``Codec.choose``): NumPy, compiled kernels, or a GPU.
+A family of schemes turns chunks of scaled samples into letters and back. Everything else happens
+here: reading, scaling, chunking, seeds, packing, checks, and the choice between NumPy, compiled
+kernels and a GPU (``Codec.choose``).
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.errors import PayloadError
+from jopeq.errors import PayloadError, StateMismatchError
 from jopeq.kernels.device import DeviceEntries, can_code, common_device, decode_body, tensor_of
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import (
@@ -35,10 +36,17 @@ from jopeq.random.streams import (
     describe_secret,
     private_stream,
 )
-from jopeq.schemes.opened import Opened
-from jopeq.wire.entries import Entries, Limits, as_float_array, is_short_float, select_sent
+from jopeq.wire.entries import (
+    Entries,
+    Limits,
+    as_float_array,
+    is_left_out,
+    is_short_float,
+    is_tensor,
+    select_sent,
+)
 from jopeq.wire.payload import Envelope, Header, open_payload, seal
-from jopeq.wire.scaling import Scale, Scaling, is_statistic, read_scaled, unscale
+from jopeq.wire.scaling import Scale, is_statistic, read_scaled, unscale
 
 if TYPE_CHECKING:
     from jopeq.channel.channel import Channel
@@ -61,7 +69,7 @@ _SLOWER = 4  # the plain path than kernels, at the least
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of what happened to one update on its way to bytes."""
+    """Counts for one update on its way to bytes."""
 
     entries: int
     samples: int
@@ -73,7 +81,7 @@ class Counts:
 
     @property
     def bits_per_entry(self) -> float:
-        """Measured, header aside."""
+        """Bits per entry as measured, without the header."""
         return 8.0 * self.body_bytes / self.entries if self.entries else 0.0
 
 
@@ -95,14 +103,14 @@ class Body(NamedTuple):
 
 
 class Codec(ABC, Generic[S]):
-    """How one scheme codes; a ``cached_property`` of the scheme makes it.
+    """How one scheme codes; the scheme makes it as a ``cached_property``.
 
-    A scheme of one's own defines ``coder``, ``to_letters`` and ``to_samples``, for chunks of
-    samples that come in any order and in several threads. All randomness is read from the two
-    streams at the places of the samples (``first`` and on): the dither from ``shared``, which the
-    server knows, noise from ``private``, which nobody else does. What is sent of a sample, whether
-    it is sent, and how long that takes must not depend on it but as the scheme's ε says: bring
-    samples into the ball that the guarantee is about, and raise nothing.
+    Your own scheme defines ``coder``, ``to_letters`` and ``to_samples``. Chunks of samples come in
+    any order and in several threads. Read all randomness from the two streams at the places of the
+    samples (``first`` and on): the dither from ``shared``, which the server knows, noise from
+    ``private``, which nobody else knows. Beyond what ε allows, a sample must influence neither
+    what is sent, nor whether, nor how long it takes: bring samples into the ball that the guarantee
+    is about, and raise nothing.
     """
 
     is_scaled: ClassVar[bool] = True  # whether entries are scaled by clip or norm first
@@ -111,6 +119,7 @@ class Codec(ABC, Generic[S]):
     def __init__(self, scheme: S) -> None:
         self.scheme = scheme
         self.dimension = scheme.dimension
+        self.scaling = scheme.scaling
 
     # What a family defines
 
@@ -123,7 +132,7 @@ class Codec(ABC, Generic[S]):
     def to_letters(
         self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
     ) -> Letters:
-        """The letters of scaled samples (count, L), the first of which is sample ``first``."""
+        """The letters of scaled samples (count, L), beginning with sample ``first``."""
 
     @abstractmethod
     def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
@@ -134,39 +143,20 @@ class Codec(ABC, Generic[S]):
     is_subtractive: bool = True  # whether the decoder subtracts the dither
     is_bounded: bool = True  # whether samples outside the unit ball are brought inside
 
-    @property
-    def recipe(self) -> Recipe | None:
-        """The recipe for fused kernels; None when only the plain path can code this scheme."""
-        return None
-
-    @property
-    def noise(self) -> Law | None:
-        """The law of the noise that is added to a sample; None where none is added."""
-        return None
-
-    @property
-    def cells(self) -> Lattice | None:
-        """The lattice that noisy samples are rounded to, at its final magnification."""
-        return None
-
-    @property
-    def codebook(self) -> Codebook | None:
-        """The lattice points that a letter can name."""
-        return None
-
-    @property
-    def channel(self) -> Channel | None:
-        """The channel with integer probabilities that draws each letter."""
-        return None
+    recipe: Recipe | None = None  # for fused kernels; None: only the plain path codes this scheme
+    noise: Law | None = None  # added to every sample
+    cells: Lattice | None = None  # that noisy samples are rounded to, at its final magnification
+    codebook: Codebook | None = None  # the lattice points that a letter can name
+    channel: Channel | None = None  # with integer probabilities, which draws each letter
 
     def distortion_for(self, sigma: float) -> float:
         """The mean of ``distortion`` over Gaussian entries of standard deviation σ, clipped."""
         return self.scheme.distortion
 
     def errors_at(self, norms: Array) -> tuple[Array, Array] | None:
-        """(Mean error outwards, mean squared error per entry) of samples with these norms, up to 1.
+        """(Mean error outwards, mean squared error per entry) of samples with these norms ≤ 1.
 
-        None where the mean error is 0 everywhere: ``distortion_for`` then says all.
+        None if the mean error is 0 everywhere, so that ``distortion_for`` tells everything.
         """
         return None
 
@@ -177,24 +167,18 @@ class Codec(ABC, Generic[S]):
     def log_channel(self, dither: float, inputs: Array) -> Array | None:
         """log P(letter | x) for scalar inputs x (rows), given the dither in units of the step.
 
-        None where the letters cannot be listed.
+        None if the letters cannot be listed.
         """
         return None
 
     # From an update to a payload
 
     @cached_property
-    def scaling(self) -> Scaling:
-        """How entries are scaled, and what the scale sends along."""
-        given = self.scheme
-        return Scaling(given.clip, given.spread, given.per, given.center, dict(given.clips))
-
-    @cached_property
     def _limits(self) -> Limits:
         return self.scaling.limits(self.dimension) if self.is_scaled else Limits()
 
     def limits(self, on_invalid: OnInvalid | None = None) -> Limits | None:
-        """Replacements for invalid entries; None when they are to be refused."""
+        """Replacements for invalid entries; None to refuse them."""
         if on_invalid not in (None, "replace", "raise"):
             raise ValueError(f"on_invalid must be 'replace' or 'raise', got {on_invalid!r}")
         if on_invalid == "raise" or (on_invalid is None and not self.scheme.is_private):
@@ -202,22 +186,19 @@ class Codec(ABC, Generic[S]):
         return self._limits
 
     def read(self, update: Any) -> Entries | DeviceEntries:
-        """An update or a state as ``encode`` takes it: its layout is known, no value is read."""
+        """Find the layout of an update or a state, without reading a value."""
         if isinstance(update, np.ndarray):
-            return Entries(("",), (as_float_array(update, ""),))
-        names: tuple[str, ...] = ("",)
-        values: tuple[Any, ...] = (update,)
-        if isinstance(update, Mapping):
-            names, values = select_sent(update)
+            return Entries.of(update)
+        names, values = select_sent(update)
         device = common_device(values)
         if device is not None and all(map(is_short_float, values)) and self.choose(0, device):
             return DeviceEntries(names, values)
         return Entries(names, tuple(map(as_float_array, values, names)))
 
     def choose(self, entries: int, device: Any = None) -> Recipe | None:
-        """Who codes so many entries: kernels by this recipe, or NumPy where it is None.
+        """Choose who codes so many entries: kernels by this recipe, or NumPy if it is None.
 
-        With ``device`` the kernels are that GPU's, else those of the CPU.
+        With ``device`` these are the kernels of that GPU, otherwise those of the CPU.
         """
         if device is None:
             kernels.note(entries)
@@ -233,7 +214,7 @@ class Codec(ABC, Generic[S]):
         secret: bytes | None = None,
         noise: PrivateStream | None = None,
     ) -> tuple[bytes, Counts]:
-        """The payload of what ``read`` has read, and what happened on the way."""
+        """Make the payload of entries that ``read`` found, and count what happened."""
         own_seed, private = self._seed(seed, secret is not None), private_stream(noise)
         is_keyed, are_apart = secret is not None, self.scales_apart(entries.names)
         is_centered = self.is_scaled and self.scheme.center
@@ -296,7 +277,7 @@ class Codec(ABC, Generic[S]):
     def to_body(
         self, entries: Entries, scales: list[Scale], shared: SharedStream, private: PrivateStream
     ) -> Body:
-        """The plain path: all samples, a chunk at a time, in threads."""
+        """Code all samples on the plain path, a chunk at a time, in threads."""
         size, coder = self.dimension, self.coder
         samples = -(-entries.count // size)
 
@@ -327,7 +308,7 @@ class Codec(ABC, Generic[S]):
         return Opened(self, header, body, self.scales_of(header), header.shared_stream(secret))
 
     def scales_of(self, header: Header) -> list[Scale]:
-        """The scale of each of the header's tensors, or the only one; raises ``PayloadError``."""
+        """The scale of each tensor, or the only one; raises ``PayloadError``."""
         scheme, scaling = self.scheme, self.scaling
         if header.scheme != scheme.spec:
             raise PayloadError(
@@ -352,7 +333,7 @@ class Codec(ABC, Generic[S]):
         return scaling.of_tensors(header.names, scales) if are_apart else scales
 
     def decode(self, opened: Opened, device: Any = None) -> Any:
-        """All entries of a body, each finite: a float32 array, or a tensor on ``device``."""
+        """Decode all entries of a body, each finite: a float32 array, or a tensor on ``device``."""
         sizes = opened.header.sizes
         body = opened.body, sizes, opened.scales, opened.shared
         recipe = self.choose(sum(sizes), device)
@@ -369,7 +350,7 @@ class Codec(ABC, Generic[S]):
     def from_body(
         self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
     ) -> NDArray[np.float32]:
-        """All entries of a body that ``to_body`` wrote."""
+        """Decode a body that ``to_body`` wrote."""
         coder, samples = self.coder, -(-sum(sizes) // self.dimension)
         coder.check(len(body), samples)  # before memory is taken
         keep_memory()
@@ -393,6 +374,79 @@ class Codec(ABC, Generic[S]):
     def check_size(self, body_bytes: int, entries: int) -> None:
         """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
         self.coder.check(body_bytes, -(-entries // self.dimension))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A payload that ``Scheme.open`` verified, with its header; its body is not decoded yet.
+
+    A header may name far more entries than the body has bytes: compare ``header`` with what you
+    expect before you decode.
+    """
+
+    codec: Codec[Any]
+    header: Header
+    body: memoryview
+    scales: list[Scale]
+    shared: SharedStream
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Entries of each tensor."""
+        return self.header.sizes
+
+    def check_size(self) -> None:
+        """Raise ``PayloadError`` unless the body can hold as many entries as the header names."""
+        self.codec.check_size(len(self.body), sum(self.sizes))
+
+    def decode(self, device: Any = None) -> Any:
+        """All entries in one row: a float32 array, or a tensor on ``device``."""
+        return self.codec.decode(self, device)
+
+    def decode_like(self, like: Mapping[str, Any]) -> dict[str, Any]:
+        """Decode a state with the names, shapes, types and devices of ``like``.
+
+        Integers and booleans, which payloads leave out, are 0: an update does not change them.
+        """
+        sent = {name: value for name, value in like.items() if not is_left_out(value)}
+        expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
+        self.check_fits(expected)
+        pieces = self.header.arrange(self.decode(common_device(sent.values())))
+        if not isinstance(pieces, dict):
+            pieces = {"": pieces}
+        with np.errstate(over="ignore"):
+            return {name: _as_type_of(v, pieces.get(name), name) for name, v in like.items()}
+
+    def check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise ``StateMismatchError`` unless the header names these tensors, each once."""
+        received = dict(zip(self.header.names, self.header.shapes, strict=True))
+        if len(received) != len(self.header.names):
+            raise StateMismatchError("the payload names a tensor twice")
+        for name in expected:
+            if name not in received:
+                raise StateMismatchError(f"the payload lacks tensor {name!r}")
+        for name, shape in received.items():
+            if name not in expected:
+                raise StateMismatchError(f"the payload holds tensor {name!r:.80}, not expected")
+            if shape != expected[name]:
+                raise StateMismatchError(
+                    f"tensor {name!r} has shape {shape} in the payload, expected {expected[name]}"
+                )
+
+
+def _as_type_of(example: Any, values: Any, name: str) -> Any:
+    """Convert finite float32 ``values`` to the kind of array that ``example`` is; None: zeros."""
+    library: Any = sys.modules["torch"] if is_tensor(example) else np
+    if values is None:
+        return library.zeros_like(example)
+    if is_tensor(example):
+        copied = values.clone() if is_tensor(values) else library.from_numpy(values.copy())
+        result = copied.to(dtype=example.dtype, device=example.device)
+    else:
+        result = values.astype(np.asarray(example).dtype)
+    if result.dtype != library.float32 and not bool(library.isfinite(result).all()):
+        raise PayloadError(f"tensor {name!r} holds numbers too large for {result.dtype}")
+    return result
 
 
 def keep_memory() -> None:

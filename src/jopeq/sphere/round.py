@@ -1,22 +1,22 @@
-"""A round of ``sphere``: terms that all agree on once, reports of a few bytes, and their sum.
+"""A round of ``sphere``: public terms, reports of a few bytes, and their sum.
 
     terms    scheme, dimension, people, a seed of 32 bytes: public, sent to every client once
-    report   the index of a codeword, ⌈bits/8⌉ bytes, and 4 bytes more where clients sign it
-    sum      whole numbers in the rotated domain, O(k) a report; rotated back once, by ``mean``
+    report   the index of a codeword, ⌈bits/8⌉ bytes, and 4 more if clients sign it
+    sum      integers in the rotated domain, O(k) per report; ``mean`` rotates them back once
 
-A sum takes memory for the dimension and one bit for each of the people.
+A sum takes memory for the dimension and one bit per person.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from jopeq.random.streams import (
     SEED_BYTES,
     PrivateStream,
     SharedStream,
+    derive,
     describe_secret,
     private_stream,
 )
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 Secrets = Callable[[int], "bytes | None"]
 
-MOST_PEOPLE = 1 << 24  # of a round, unless it says otherwise: bits for 2 MiB
+MOST_PEOPLE = 1 << 24  # of a round by default: 2 MiB of bits
 TAG_BYTES = 4
 _TOGETHER = 1 << 12  # reports that are added at once
 _HOST_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
@@ -54,11 +55,10 @@ _DEVICE_ENTRIES = 1 << 24
 
 @dataclass(frozen=True)
 class Round:
-    """The terms of one round. ``Sphere.round`` makes it; both ends have the same.
+    """The terms of one round, equal on both ends; ``Sphere.round`` makes them.
 
-    The seed is public: privacy does not rest on it. It must be fresh for every round, and the
-    server must not choose it after it has seen updates. Clients have the numbers 0 to
-    ``people`` − 1.
+    The seed is public, and privacy does not rest on it. It must be fresh for every round, and the
+    server must not choose it after seeing updates. Clients are numbered 0 to ``people`` − 1.
 
     >>> import jopeq
     >>> terms = jopeq.Sphere(epsilon=8.0, clip=1.0).round(dimension=1000, seed=bytes(32))
@@ -85,18 +85,18 @@ class Round:
 
     @cached_property
     def plan(self) -> SpherePlan:
-        """Codebook and integers of this round."""
+        """Codebook and integers of the round."""
         return self.scheme.plan_for(self.dimension)
 
     @cached_property
     def digest(self) -> bytes:
-        """The round's name: a hash of the terms and of all that both ends derive from them."""
+        """The round's name: a hash of the terms and of everything derived from them."""
         derived = f"{self.scheme.spec}|{self.plan!r}|{self.people}".encode()
-        return hashlib.sha256(self.seed + derived).digest()
+        return sha256(self.seed + derived).digest()
 
     @property
     def terms(self) -> bytes:
-        """The round as the server sends it to clients; ``from_terms`` reads it."""
+        """The round as the server sends it; ``from_terms`` reads it."""
         terms = {
             "scheme": self.scheme.spec,
             "dimension": self.dimension,
@@ -108,7 +108,7 @@ class Round:
 
     @classmethod
     def from_terms(cls, terms: bytes, *, scheme: Sphere) -> Round:
-        """The round that ``terms`` name, if they name ``scheme``: a server does not choose ε."""
+        """Read a round; its ``terms`` must name ``scheme``, as a server does not choose ε."""
         try:
             read = json.loads(terms)
             key, people = bytes.fromhex(read["key"]), int(read["people"])
@@ -120,7 +120,7 @@ class Round:
             raise PayloadError(
                 f"the terms name scheme {spec!r:.200}, this client has {scheme.spec}"
             )
-        if not hmac.compare_digest(digest, found.digest):
+        if not compare_digest(digest, found.digest):
             raise PayloadError(
                 "the terms were made by another version of jopeq: use the same on both ends"
             )
@@ -128,7 +128,7 @@ class Round:
 
     @property
     def shared(self) -> SharedStream:
-        """The stream that rotation and codebooks are drawn from."""
+        """The stream that determines rotation and codebooks."""
         return SharedStream(self.seed)
 
     @property
@@ -145,19 +145,16 @@ class Round:
         secret: bytes | None = None,
         noise: PrivateStream | None = None,
     ) -> bytes:
-        """The report of client number ``client`` for its update (an array, a tensor, a state).
+        """Make client number ``client``'s report of its update (an array, a tensor, a state).
 
-        Give every client of a round a number of its own: the number chooses its codebook, and the
-        server counts each number once. With ``secret`` (32 bytes that only this client and the
-        server know) the report has a tag, so that nobody else can report in its name. A client that
-        reports more than once keeps a ledger, which ``jopeq.Ledger.charge`` charges first.
+        Give each client of a round its own number: it chooses the codebook, and the server counts
+        each number once. With ``secret`` (32 bytes that only this client and the server know) the
+        report has a tag, so that nobody else can report in the client's name. A client that reports
+        more than once keeps a ledger; charge it first (``jopeq.Ledger.charge``).
         """
-        if secret is not None:
-            _check_secret(secret)
-        number = self.check_client(client)
-        (index,) = self.indices([update], clients=[number], noise=noise)
-        body = codebook.to_bytes(int(index), self.plan)
-        return body if secret is None else body + self._tag(body, number, secret)
+        secrets = None if secret is None else lambda _: secret
+        (report,) = self.reports([update], clients=[client], secrets=secrets, noise=noise)
+        return report
 
     def reports(
         self,
@@ -167,13 +164,13 @@ class Round:
         secrets: Secrets | None = None,
         noise: PrivateStream | None = None,
     ) -> list[bytes]:
-        """Reports of many clients: an array with a row for each, or a list of updates.
+        """Make the reports of many clients: an array with a row for each, or a list of updates.
 
-        The same as ``report`` for each of them, and as private: every client has private words of
-        its own. ``secrets`` gives a client's secret by its number, where reports are signed.
+        Each is what ``report`` makes, and as private: every client has its own private words.
+        ``secrets`` gives a client's secret by its number; without it reports are not signed.
         """
-        found = self.indices(updates, clients=clients, noise=noise).tolist()
-        bodies = [codebook.to_bytes(index, self.plan) for index in found]
+        found, size = self.indices(updates, clients=clients, noise=noise), self.plan.report_bytes
+        bodies = [index.to_bytes(size, "little") for index in found.tolist()]
         if secrets is None:
             return bodies
         pairs = zip(bodies, map(int, clients), strict=True)
@@ -186,7 +183,7 @@ class Round:
         clients: Sequence[int] | NDArray[Any],
         noise: PrivateStream | None = None,
     ) -> NDArray[np.int64]:
-        """The indices in the reports of many clients, as ``Aggregator.add_many`` takes them."""
+        """Draw the indices in the reports of many clients, for ``Aggregator.add_many``."""
         numbers = self._check_clients(clients)
         if isinstance(updates, Mapping) or len(updates) != len(numbers):
             raise ValueError(
@@ -209,9 +206,9 @@ class Round:
     def draws(
         self, update: Any, *, count: int, client: int = 0, noise: PrivateStream | None = None
     ) -> NDArray[np.int64]:
-        """``count`` indices, each drawn as ``report`` draws its one: for audits, never to be sent.
+        """Draw ``count`` indices, each as ``report`` draws its one and each with its ε.
 
-        Every one of them has the ε of a report.
+        For audits only: never send them.
         """
         numbers = np.array([self.check_client(client)])
         words = private_stream(noise).words64(lane=0, start=0, count=2 * count)
@@ -230,27 +227,26 @@ class Round:
         return codebook.weights_on_device(updates, *how, clients)
 
     def _rows(self, updates: Any) -> Iterator[NDArray[np.float64]]:
-        """Updates in units of ``clip``, one after the other; each entry is judged by itself."""
+        """Yield updates in units of ``clip``; each entry is judged by itself."""
         is_array, scaling = getattr(updates, "ndim", 0) == 2, self.scheme.scaling
         for update in [updates] if is_array else updates:
-            is_state = isinstance(update, Mapping)
-            entries = Entries.of_state(update) if is_state else Entries.of_update(update)
+            entries = Entries.of(update)
             self._check_entries(updates.shape[1] if is_array else entries.count)
             kernels.measure(entries, None, 1, scaling.limits(1))
-            yield from codebook.scale_entries(entries, self.scale).reshape(-1, self.dimension)
+            pieces = [piece for _, piece in entries.read(0, entries.count)]
+            scaled = self.scale.apply(np.concatenate(pieces))
+            yield from scaled.reshape(-1, self.dimension)
 
     def check_client(self, client: Any) -> int:
-        """Return the client's number; ``ValueError`` where the round has no such client."""
+        """Return the client's number; ``ValueError`` if the round has no such client."""
         return check_count("client", client, 0, self.people - 1)
 
     def _check_clients(self, clients: Any) -> NDArray[np.int64]:
         numbers = np.array([self.check_client(client) for client in clients], dtype=np.int64)
         different, counts = np.unique(numbers, return_counts=True)
         if len(different) < len(numbers):
-            raise ValueError(
-                f"client {different[counts > 1][0]} is there twice: give every client its own "
-                "number"
-            )
+            twice = different[counts > 1][0]
+            raise ValueError(f"client {twice} is there twice: give every client its own number")
         return numbers
 
     def _check_entries(self, count: int) -> None:
@@ -258,25 +254,24 @@ class Round:
             raise ValueError(f"the update has {count} entries, this round is for {self.dimension}")
 
     def _tag(self, body: bytes, client: int, secret: bytes | None) -> bytes:
-        key = _check_secret(secret)
-        signed = b"jopeq report\0" + self.digest + client.to_bytes(4, "little") + body
-        return hmac.new(key, signed, hashlib.sha256).digest()[:TAG_BYTES]
+        signed = self.digest + client.to_bytes(4, "little") + body
+        return derive(secret, b"jopeq report", signed)[:TAG_BYTES]
 
     def aggregator(self, *, secrets: Secrets | None = None, device: Any = None) -> Aggregator:
-        """An empty sum.
+        """Start an empty sum.
 
-        ``secrets`` gives a client's secret by its number, where reports are signed. With
+        ``secrets`` gives a client's secret by its number, if reports are signed. With
         ``device="cuda"`` a GPU adds up.
         """
         return Aggregator(self, secrets, device)
 
     def open_report(self, report: Any, client: int, secrets: Secrets | None) -> int:
-        """The index in a report; raises ``PayloadError`` where it is malformed or forged."""
-        size = codebook.report_bytes(self.plan)
-        if not isinstance(report, bytes | bytearray | memoryview):
-            raise PayloadError("this is no report of the round", code="malformed")
-        if memoryview(report).nbytes != size + (0 if secrets is None else TAG_BYTES):
-            raise PayloadError("this is no report of the round", code="malformed")
+        """Return the index in a report; ``PayloadError`` if it is malformed or forged."""
+        size, malformed = self.plan.report_bytes, "this is no report of the round"
+        expected = size + (0 if secrets is None else TAG_BYTES)
+        is_bytes = isinstance(report, bytes | bytearray | memoryview)
+        if not is_bytes or memoryview(report).nbytes != expected:
+            raise PayloadError(malformed, code="malformed")
         body, tag = bytes(report)[:size], bytes(report)[size:]
         if secrets is not None:
             try:
@@ -285,12 +280,12 @@ class Round:
                 secret = None
             if secret is None:
                 raise PayloadError("nobody knows this client's secret", code="unknown")
-            if not hmac.compare_digest(tag, self._tag(body, client, secret)):
+            if not compare_digest(tag, self._tag(body, client, secret)):
                 raise PayloadError("the tag is not this client's", code="forged")
-        try:
-            return codebook.from_bytes(body, self.plan)
-        except PayloadError as error:
-            raise PayloadError("this is no report of the round", code="malformed") from error
+        index = int.from_bytes(body, "little")
+        if index >= self.plan.codewords:
+            raise PayloadError(malformed, code="malformed")
+        return index
 
 
 class Aggregator:
@@ -300,8 +295,8 @@ class Aggregator:
     counted before), "malformed" (no such report), "forged" (its tag is wrong) and "unknown"
     (``secrets`` raised a ``LookupError``, or gave None).
 
-    Sums of whole numbers: parts that several servers make add up, ``a + b``, to the very sum that
-    one would have made. A sum can be pickled, without its secrets: add it to one that has them.
+    Parts that several servers make add up, ``a + b``, to exactly the sum that one server would
+    have made. Pickling drops the secrets: add such a sum to one that has them.
     """
 
     def __init__(self, terms: Round, secrets: Secrets | None = None, device: Any = None) -> None:
@@ -322,7 +317,7 @@ class Aggregator:
         return self._seen.count
 
     def add(self, report: bytes, *, client: int) -> bool:
-        """Add a client's report; False where it is refused, and ``refused`` says for what."""
+        """Add a client's report; False if it is refused (``refused`` counts why)."""
         self._check_secrets()
         try:
             number, index = self._open(report, client)
@@ -339,7 +334,7 @@ class Aggregator:
     def add_many(
         self, reports: Sequence[bytes] | NDArray[Any], *, clients: Iterable[int] | NDArray[Any]
     ) -> int:
-        """Add many reports, or an array of the indices in them; how many were added.
+        """Add many reports, or an array of their indices; returns how many were added.
 
         An error leaves the sum as it was.
         """
@@ -393,7 +388,7 @@ class Aggregator:
     def _add_new(
         self, who: NDArray[np.int64], indices: NDArray[np.int64], refused: Counter[str]
     ) -> int:
-        """Add the reports of clients that are new; ``refused`` are those that came with them."""
+        """Add the reports of new clients; ``refused`` counts those that came with them."""
         is_new = self._seen.are_new(who)
         self._add(who[is_new], indices[is_new])
         self._seen.add(who[is_new])
@@ -401,7 +396,7 @@ class Aggregator:
         return int(np.count_nonzero(is_new))
 
     def mean(self) -> NDArray[np.float64]:
-        """The mean update, in one row."""
+        """The mean update in one row."""
         self._flush()
         if not self.count:
             raise ValueError("no report was added: there is no mean")
@@ -410,22 +405,19 @@ class Aggregator:
 
     @property
     def standard_error(self) -> float:
-        """√E‖mean − true mean‖², when every update is as long as ``clip``."""
+        """√E‖mean − true mean‖² if every update is as long as ``clip``."""
         return self.round.scale.unit * math.sqrt(self.round.plan.error() / max(1, self.count))
 
     def __add__(self, other: Aggregator) -> Aggregator:
-        """Both sums; refused where a client is in both, since it would count twice."""
+        """Add two sums that have no client in common."""
         if not isinstance(other, Aggregator):
             return NotImplemented
         if self.round != other.round:
             raise ValueError("these are sums of different rounds")
         if self._is_signed != other._is_signed:
             raise ValueError("one sum is of signed reports, the other is not: keep them apart")
-        both = self._seen.common(other._seen)
-        if both:
-            raise ValueError(
-                f"{both} clients are in both sums: give each client to one server alone"
-            )
+        if both := self._seen.common(other._seen):
+            raise ValueError(f"{both} clients are in both sums: give each client to one server")
         self._flush()
         other._flush()
         result = Aggregator(self.round, self._secrets)
@@ -436,14 +428,14 @@ class Aggregator:
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """Sums travel between processes; secrets and devices do not."""
+        """The sum without its secrets and device, which do not travel."""
         self._flush()
         return {**self.__dict__, "_secrets": None, "_on_device": None}
 
     def _check_secrets(self) -> None:
         if self._is_signed and self._secrets is None:
             raise ValueError(
-                "this sum is of signed reports and came without their secrets: give secrets to "
+                "this sum of signed reports came without their secrets: give secrets to "
                 "Round.aggregator, or add it to the sum that has them"
             )
 
@@ -464,12 +456,6 @@ class Aggregator:
             self._total += fresh  # all of them, or none where an error came before
 
 
-def _check_secret(secret: Any) -> bytes:
-    if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
-        raise ValueError(f"secret must be {SEED_BYTES} bytes, got {describe_secret(secret)}")
-    return secret
-
-
 def _is_number(value: Any, most: int) -> bool:
     """Whether this is a whole number from 0 to ``most`` − 1."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -477,14 +463,14 @@ def _is_number(value: Any, most: int) -> bool:
 
 
 class Numbers:
-    """A set of whole numbers from 0 to ``most`` − 1, a bit each."""
+    """A set of whole numbers from 0 to ``most`` − 1, one bit each."""
 
     def __init__(self, most: int) -> None:
         self.most, self.count = most, 0
         self._bits = np.zeros(-(-most // 8), dtype=np.uint8)
 
     def add_one(self, number: int) -> bool:
-        """Add a number; False if it is in the set already."""
+        """Add a number; False if the set has it already."""
         byte, bit = number >> 3, 1 << (number & 7)
         if self._bits[byte] & bit:
             return False
@@ -493,7 +479,7 @@ class Numbers:
         return True
 
     def are_new(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of them are not in the set; of the same number twice the first is."""
+        """Which of these are not in the set; of equal numbers the first counts as new."""
         is_new: NDArray[np.bool_] = (self._bits[numbers >> 3] & _bit_of(numbers)) == 0
         ordered = np.sort(numbers)
         if (ordered[1:] == ordered[:-1]).any():
@@ -508,11 +494,11 @@ class Numbers:
         self.count += len(numbers)
 
     def common(self, other: Numbers) -> int:
-        """How many numbers are in both sets, which have the same ``most``."""
+        """Count the numbers in both sets, which have the same ``most``."""
         return int(np.unpackbits(self._bits & other._bits).sum(dtype=np.int64))
 
     def join(self, other: Numbers) -> Numbers:
-        """Both sets, which share no number."""
+        """Unite two disjoint sets."""
         result = Numbers(self.most)
         result._bits, result.count = self._bits | other._bits, self.count + other.count
         return result

@@ -1,14 +1,14 @@
-"""``sphere``: ε for a whole update, against the server, in about ten bits a client.
+"""``sphere``: ε for a whole update, against the server, in about ten bits per client.
 
     report  clip to ‖h‖ ≤ C; rotate; score every vector of the client's codebook against its block;
-            draw a codeword, members with the counts of ``weights``, all others alike
+            draw a codeword: members by the counts of ``weights``, all others equally likely
     sum     put the codewords' draws on their blocks; rotate back; multiply by the plan's scale
 
-Rotation and codebook come from shared randomness: the seed of a round that clients and server
-agree on once (see ``jopeq.sphere.round``). The server knows both.
+Rotation and codebook come from the round's public seed (``jopeq.sphere.round``); the server knows
+both.
 
-**Privacy** rests on ``SpherePlan.allow`` and on one private word alone: the clip, the rotation,
-the arithmetic of floats, NaN and the seed cannot break it. Docs: guarantees.md.
+**Privacy** rests only on ``SpherePlan.allow`` and one private word. Clip, rotation, floating-point
+arithmetic, NaN and seed cannot break it (docs/guarantees.md).
 
 **Unbiased.** Given the blocks, the scores t_i = ⟨u_i, x_b⟩/‖x_b‖ are independent and normal,
 whatever the update is. E[u_i | t] = t_i·x_b/‖x_b‖, and the weight g_i of a member has the mean
@@ -41,10 +41,9 @@ class Sphere:
     """ε-LDP for the update as a whole, against the server, in at most 22 bits; unbiased.
 
     The error is within 7% of the best mechanism known (PrivUnitG) up to ε = 8, and within 17% at
-    ε = 16. ``expected_error`` says how large that is: divide it by the number of clients.
-
-    A report decodes to nothing by itself: ``round`` has the terms that all agree on and the sum.
-    The mean is unbiased where no update is longer than ``clip``.
+    ε = 16. Divide ``expected_error`` by the number of clients to get the error of the mean. A
+    report alone decodes to nothing: ``round`` makes the terms of a round, whose sum has the mean.
+    It is unbiased if no update is longer than ``clip``.
 
     >>> scheme = Sphere(epsilon=8.0, clip=1.0)
     >>> scheme.bits_for(7850), round(scheme.expected_error(7850) / 10_000, 3)
@@ -60,13 +59,13 @@ class Sphere:
     clip : float
         Public bound on the update's Euclidean norm. Longer updates are scaled down.
     bits : int, optional
-        The most bits that one client sends, up to 24. By default 11, and 22 above ε = 10; the
-        plan may take fewer (``bits_for``).
+        Most bits per client, up to 24: by default 11, or 22 above ε = 10. The plan may take fewer
+        (``bits_for``).
     draws : int, optional
-        How many normal draws a client makes for its codebook: more draws, less error. By default
-        2¹⁹, and 2²⁰ above ε = 10. Both ends must say the same.
+        Normal draws for a client's codebook: more draws, less error. By default 2¹⁹, or 2²⁰ above
+        ε = 10. Must be equal on both ends.
     max_entries : int, default 2²²
-        The largest update that a round is for: its terms are short, whatever its dimension.
+        Largest update: a client codes no more, whatever the terms of a round say.
     """
 
     name: ClassVar[str] = "sphere"
@@ -101,18 +100,18 @@ class Sphere:
 
     @cached_property
     def scaling(self) -> Scaling:
-        """How updates become vectors of at most length 1."""
+        """The scale to vectors of length 1 at most."""
         return Scaling(self.clip)
 
     @cached_property
     def spec(self) -> str:
-        """Name and parameters that are not defaults, as JSON: the scheme as terms name it."""
+        """Name and non-default parameters as JSON, as terms name the scheme."""
         return spec_of(self)
 
     # Figures
 
     def plan_for(self, dimension: int) -> SpherePlan:
-        """Codebook and integers of updates of this dimension."""
+        """Codebook and integers for updates of this dimension."""
         dimension = check_count("dimension", dimension, 1)
         if dimension > self.max_entries:
             raise UpdateError(
@@ -126,19 +125,19 @@ class Sphere:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee for updates of any dimension; ``guarantee_for`` has the exact ratio."""
+        """The guarantee for any dimension; ``guarantee_for`` has the exact ratio."""
         return Guarantee(epsilon=self.epsilon, nominal=self.epsilon, unit="update")
 
     def guarantee_for(self, dimension: int) -> Guarantee:
-        """ε of the integers that updates of this dimension are drawn with."""
+        """ε of the integers that code updates of this dimension."""
         return replace(self.guarantee, epsilon=self.plan_for(dimension).epsilon)
 
     def cost(self, sizes: Mapping[str, int]) -> Guarantee:
-        """The cost of one report, whatever its tensors: ε is of the whole update."""
+        """The cost of one report: ε covers the whole update."""
         return self.guarantee
 
     def expected_error(self, dimension: int, norm: float = 1.0) -> float:
-        """E‖h̃ − h‖²/C² of an update of this dimension and of length ``norm``·C.
+        """E‖h̃ − h‖²/C² for an update of this dimension and of length ``norm``·C.
 
         The mean over K clients has 1/K of it.
 
@@ -150,13 +149,13 @@ class Sphere:
         return self.plan_for(dimension).error(norm)
 
     def bits_for(self, dimension: int) -> int:
-        """Bits that one client sends, in all."""
+        """Bits per client and round."""
         return self.plan_for(dimension).bits
 
     def round(self, *, dimension: int, seed: bytes, people: int = MOST_PEOPLE) -> Round:
-        """A round of updates of this dimension, whose reports are a few bytes.
+        """Make the terms of a round for updates of this dimension.
 
-        The seed is public: fresh random bytes for every round, ``os.urandom(32)``. ``people``
-        bounds the clients' numbers, and with them the server's memory: a bit for each.
+        The seed is public: take fresh random bytes for every round, ``os.urandom(32)``. ``people``
+        bounds the clients' numbers, and so the server's memory: one bit each.
         """
         return Round(self, dimension, seed, people)

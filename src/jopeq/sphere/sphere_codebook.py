@@ -1,7 +1,7 @@
 """The codebook of ``sphere``: rotation, vectors, scores, and the draw of an index.
 
-All of it is a function of the plan, of the stream that both ends share, and of a client's number.
-Scores and sums are whole numbers, so that every machine and every order of adding agree.
+Everything follows from the plan, the stream that both ends share, and a client's number. Scores and
+sums are integers, so that every machine and every order of adding agree.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.errors import PayloadError
 from jopeq.kernels import device
 from jopeq.random import normal
 from jopeq.random.streams import SharedStream
 from jopeq.sphere.sphere_plan import SpherePlan
-from jopeq.wire.entries import Entries, Limits, is_tensor
-from jopeq.wire.rotation import hadamard
+from jopeq.wire.entries import Limits, is_tensor
+from jopeq.wire.rotation import hadamard, signs
 from jopeq.wire.scaling import Scale
 
 Array = NDArray[np.float64]
@@ -31,34 +30,8 @@ _CHUNK = 1 << 17
 _FRACTION = 52  # bits of a weight
 
 
-def scale_entries(entries: Entries, scale: Scale) -> Array:
-    """All entries in units of ``clip``, in one row."""
-    pieces = [piece for _, piece in entries.read(0, entries.count)]
-    return scale.apply(np.concatenate(pieces))
-
-
-def report_bytes(plan: SpherePlan) -> int:
-    """Bytes of an index, which is little-endian."""
-    return -(-plan.bits // 8)
-
-
-def to_bytes(index: int, plan: SpherePlan) -> bytes:
-    """The index in a report's bytes."""
-    return index.to_bytes(report_bytes(plan), "little")
-
-
-def from_bytes(body: bytes | memoryview, plan: SpherePlan) -> int:
-    """The index in a report; raises ``PayloadError`` where no codeword has that index."""
-    if len(body) != report_bytes(plan):
-        raise PayloadError(f"a report has {report_bytes(plan)} bytes, this one has {len(body)}")
-    index = int.from_bytes(body, "little")
-    if index >= plan.codewords:
-        raise PayloadError(f"index {index} is beyond the {plan.codewords} codewords")
-    return index
-
-
 def into_ball(update: Array) -> Array:
-    """The update, shortened to length 1 if it is longer; NaN counts as 0."""
+    """Shorten an update to length 1 if it is longer; NaN counts as 0."""
     norm = math.sqrt(float(np.einsum("i,i->", update, update)))
     if not math.isfinite(norm):
         update = np.clip(np.nan_to_num(update, nan=0.0), -1e150, 1e150)
@@ -72,22 +45,11 @@ def into_ball(update: Array) -> Array:
 @lru_cache(maxsize=2)  # of one round; large updates have large signs
 def _signs(key: bytes, padded: int) -> tuple[Array, Array]:
     shared = SharedStream(key)
-    first, second = (
-        1.0
-        - 2.0
-        * np.unpackbits(
-            shared.read(lane=lane, start=0, count=padded // 8), bitorder="little"
-        ).astype(np.float64)
-        for lane in (MOST_CLIENTS, MOST_CLIENTS + 1)
-    )
-    return first, second
+    return signs(shared, 0, padded, MOST_CLIENTS), signs(shared, 0, padded, MOST_CLIENTS + 1)
 
 
 def rotate(rows: Array, plan: SpherePlan, shared: SharedStream) -> NDArray[np.int32]:
-    """Updates in the ball, after two rounds of signs and Hadamard, in multiples of 2⁻³⁰.
-
-    One update, or a row for each.
-    """
+    """Rotate updates in the ball, one row each; the result is in multiples of 2⁻³⁰."""
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     if kernels.are_loaded():
         whole = kernels.cpu.rotate_rows(np.atleast_2d(rows), first, second)
@@ -104,7 +66,7 @@ def _rotate_row(row: Array, first: Array, second: Array) -> NDArray[np.int32]:
 
 
 def decode_sum(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream) -> Array:
-    """A sum of codewords' draws, rotated back and multiplied by the plan's scale."""
+    """Rotate a sum of codewords' draws back and multiply it by the plan's scale."""
     first, second = _signs(shared.key_words.tobytes(), plan.padded)
     turned = total.astype(np.float64)
     if kernels.are_loaded():
@@ -118,14 +80,14 @@ def decode_sum(total: NDArray[np.int64], plan: SpherePlan, shared: SharedStream)
 
 
 def _blocks_bytes(plan: SpherePlan) -> int:
-    """A 32-bit word for the block of every vector comes first, then the vectors' draws."""
+    """Bytes before the vectors' draws: a 32-bit word for the block of every vector."""
     return -(-4 * plan.vectors // 64) * 64
 
 
 def _vector_draws(
     plan: SpherePlan, shared: SharedStream, client: int, first: int, count: int
 ) -> NDArray[np.int16]:
-    """Vectors first…first + count of a client, in rows."""
+    """Vectors first…first + count of a client, one per row."""
     start = _blocks_bytes(plan) // 2 + first * plan.block
     words = shared.words16(lane=client, start=start, count=count * plan.block)
     return normal.draws()[words].reshape(count, plan.block)
@@ -142,7 +104,7 @@ Scores = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 def scores(
     turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, clients: NDArray[np.int64]
 ) -> Scores:
-    """(⟨u, x_b⟩, the first draw, the block) of every vector, a row for each client; exact."""
+    """(⟨u, x_b⟩, first draw, block) of every vector, one row per client; exact."""
     kernels.note(len(clients) * plan.vectors * plan.block)
     if kernels.are_loaded():
         return kernels.cpu.codeword_scores(
@@ -178,7 +140,7 @@ def add_codewords(
     shared: SharedStream,
     total: Any,
 ) -> None:
-    """total += the ±draws of the codewords that so many clients name, each on its block.
+    """Add to ``total`` the ±draws of the codewords that clients name, each on its block.
 
     ``total`` is an array, or a tensor on a GPU.
     """
@@ -194,15 +156,15 @@ def add_codewords(
         where.add_codewords(who, vectors.ravel(), is_negative, *layout, total)
         return
     rows = total.reshape(plan.blocks, plan.block)
-    for client, own, signs in zip(clients.tolist(), vectors, signed & 1, strict=True):
+    for client, own, own_signs in zip(clients.tolist(), vectors, signed & 1, strict=True):
         blocks = _vector_blocks(plan, shared, client)
-        for vector, is_negative in zip(own.tolist(), signs.tolist(), strict=True):
+        for vector, is_negative in zip(own.tolist(), own_signs.tolist(), strict=True):
             draws = _vector_draws(plan, shared, client, vector, 1)[0]
             rows[blocks[vector]] += -draws if is_negative else draws
 
 
 def _parts(indices: NDArray[np.int64], plan: SpherePlan) -> NDArray[np.int64]:
-    """Which signed vector of each list an index names; the last list has the lowest bits."""
+    """The signed vector of each list that an index names; the last list has the lowest bits."""
     width = plan.pairs.bit_length()
     shifts = width * np.arange(plan.lists - 1, -1, -1)
     return (indices[:, None] >> shifts) & (2 * plan.pairs - 1)
@@ -211,7 +173,7 @@ def _parts(indices: NDArray[np.int64], plan: SpherePlan) -> NDArray[np.int64]:
 # Weights and the draw
 
 Weights = tuple[NDArray[np.int64], NDArray[np.object_]]
-"""The indices of the combinations of members and their counts, a row for each client."""
+"""Indices of the combinations of members, and their counts; one row per client."""
 
 
 def weights(
@@ -220,7 +182,7 @@ def weights(
     shared: SharedStream,
     clients: NDArray[np.int64],
 ) -> Weights:
-    """The weights of rotated updates, a row for each client."""
+    """Weigh rotated updates, one row per client."""
     rows = turned.reshape(len(clients), plan.blocks, plan.block)
     squares = np.einsum("cij,cij->ci", rows, rows, dtype=np.int64)
     return _weights(*scores(turned, plan, shared, clients), squares, plan)
@@ -234,7 +196,7 @@ def weights_on_device(
     shared: SharedStream,
     clients: NDArray[np.int64],
 ) -> Weights:
-    """``weights`` for updates that lie on a GPU, a row each: they are scored there."""
+    """Weigh updates that lie on a GPU, one per row; they are scored there."""
     products, firsts, blocks, squares = device.codewords().codeword_scores(
         *(rows, scale, limits, _signs(shared.key_words.tobytes(), plan.padded), clients),
         *(plan.vectors, plan.block, _blocks_bytes(plan), shared),
@@ -278,7 +240,7 @@ def _combine(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:
 
 
 def _left_to_right(values: Array) -> Array:
-    """The sum of every row, in the one order that all machines add in."""
+    """Add up every row, in the same order on all machines."""
     return np.add.accumulate(values, axis=1)[:, -1:]
 
 
@@ -288,9 +250,10 @@ def draw_indices(
     plan: SpherePlan,
     words: NDArray[np.uint64],
 ) -> NDArray[np.int64]:
-    """Indices drawn with pairs of private words: the first chooses a member or none, then all.
+    """Draw an index with each pair of private words.
 
-    ``members`` and ``counts`` have a row for each pair, or one row for all.
+    The first word chooses a member or none; if none, the second chooses among all codewords.
+    ``members`` and ``counts`` have one row per pair, or one row for all.
     """
     words = words.reshape(-1, 2)
     # at most ``most_sum``, below 2⁶⁴

@@ -1,18 +1,18 @@
-"""How ``sphere`` codes updates of one dimension: codebook, integers, error, all in portable steps.
+"""The plan of ``sphere`` for one dimension: codebook, integers, error, all in portable arithmetic.
 
 A client's codebook holds M = (2m)^L codewords. Each is the sum of one signed vector ±u from each of
 L lists, divided by √L. A list has m vectors; each lies on one random block of k entries of the
-rotated update and is N(0, I_k) there. In every list the r vectors of largest |⟨u, x⟩| are members;
+rotated update and is N(0, I_k) there. The r vectors of largest |⟨u, x⟩| in each list are members;
 the A = r^L combinations of members share the chance that depends on the update.
 
-**Integers.** Chances are whole multiples of 2⁻⁶⁴. Combination i has the count n_i; the word that is
-left, 2⁶⁴ − Σn, is shared by all M codewords alike. Whatever the update is,
+**Integers.** Chances are whole multiples of 2⁻⁶⁴. Combination i has the count n_i; all M codewords
+share the rest, 2⁶⁴ − Σn, equally. For every update
 
     0 ≤ n_i,   Σn ≤ most_sum,   M·n_i − Σn ≤ most_top,
 
 so each index has a chance between (2⁶⁴ − most_sum)/(M·2⁶⁴) and (2⁶⁴ + most_top)/(M·2⁶⁴), and ε is
 the logarithm of the ratio. ``plan_for`` takes the largest ``unit`` (the count of a weight of 1)
-that the ε asked for allows.
+that ε allows.
 
 **Error.** A weight of 1 has the chance p₁ = unit/2⁶⁴. With the mean τ of the r largest |t|, the
 decoded update is a codeword divided by gain = p₁·A·√L·τ, and
@@ -70,6 +70,11 @@ class SpherePlan:
         return self.lists * self.pairs.bit_length()
 
     @property
+    def report_bytes(self) -> int:
+        """Bytes of an index, little-endian."""
+        return -(-self.bits // 8)
+
+    @property
     def codewords(self) -> int:
         """M."""
         return 1 << self.bits
@@ -85,7 +90,7 @@ class SpherePlan:
 
     @property
     def vectors(self) -> int:
-        """The vectors of all lists together."""
+        """Vectors of all lists together."""
         return self.lists * self.pairs
 
     @property
@@ -105,7 +110,7 @@ class SpherePlan:
 
     @property
     def scale(self) -> float:
-        """The factor of the sum of a codeword's ±draws, in units of C."""
+        """The factor for the sum of a codeword's ±draws, in units of C."""
         return math.sqrt(self.blocks / self.lists) / (self.gain * draws_rms())
 
     def error(self, norm: float = 1.0) -> float:
@@ -117,9 +122,9 @@ class SpherePlan:
         return (self.dimension + chance * extra) / self.gain**2 - norm**2
 
     def allow(self, counts: Any) -> NDArray[np.object_]:
-        """Counts that keep the promise, whatever the counts were: all that privacy needs.
+        """Reduce any counts until they keep the bounds; privacy needs nothing else.
 
-        Python's whole numbers, so that none overflows; one client's in the last axis.
+        Counts are Python's integers, which cannot overflow; the last axis is one client.
         """
         cap = (self.most_top + self.most_sum) // self.codewords
         kept: NDArray[np.object_] = np.clip(np.asarray(counts, dtype=np.object_), 0, cap)
@@ -137,7 +142,7 @@ def _margin(padded: int, block: int, lists: int, members: int) -> float:
     """How far weights may exceed 1.
 
     The length of a block of a random direction, √(n/k)‖x_b‖, has mean 1 and variance (1 − k/n)/2k.
-    A weight adds, for each list, that of its block less the mean of the other members' blocks.
+    A weight adds for each list the length of its block minus the mean over the other members.
     """
     if block == padded:
         return 0.0
@@ -167,9 +172,9 @@ class _Candidate:
 
 @lru_cache(maxsize=1024)
 def plan_for(epsilon: float, dimension: int, most_bits: int, draws: int) -> SpherePlan:
-    """The plan of least error with at most so many bits a report and draws a client.
+    """The plan of least error with at most so many bits per report and draws per client.
 
-    Of plans that are as good to 1% the one whose codewords are shortest: the server draws them.
+    Among plans within 1% it takes the one with the shortest codewords: the server draws them.
     """
     padded = max(_LEAST_PADDED, 1 << (dimension - 1).bit_length())
     found = [
@@ -190,7 +195,7 @@ def plan_for(epsilon: float, dimension: int, most_bits: int, draws: int) -> Sphe
 
 
 def _block_sizes(most: int, padded: int) -> list[int]:
-    """The three largest powers of two that a vector can have."""
+    """The three largest powers of two for a vector's length."""
     largest = min(padded, 1 << (most.bit_length() - 1)) if most else 0
     return [size for size in (largest, largest // 2, largest // 4) if size >= _LEAST_BLOCK]
 
@@ -198,11 +203,11 @@ def _block_sizes(most: int, padded: int) -> list[int]:
 def _candidates(
     epsilon: float, dimension: int, padded: int, lists: int, pairs: int, block: int
 ) -> Iterator[_Candidate]:
-    """One for each number of members that may be worth it."""
+    """Yield one candidate for each number of members that may be worth it."""
     excess = float(portable.expm1(np.array([epsilon]))[0])
     codewords = (2 * pairs) ** lists
     worth = math.ceil(8.0 * (codewords / excess) ** (1.0 / lists)) + 4
-    sums, squares = _moments(pairs, min(pairs, _MOST_MEMBERS, worth))
+    sums, squares = largest_moments(pairs, min(pairs, _MOST_MEMBERS, worth))
     for members in range(1, len(sums) + 1):
         margin = _margin(padded, block, lists, members)
         several = float(members**lists)
@@ -218,7 +223,7 @@ def _candidates(
 
 
 def _with_integers(epsilon: float, dimension: int, padded: int, chosen: _Candidate) -> SpherePlan:
-    """The largest unit that e^ε allows, by bisection in whole numbers."""
+    """Find the largest unit that e^ε allows, by bisection in whole numbers."""
     lists, pairs, members, block = chosen.lists, chosen.pairs, chosen.members, chosen.block
     ratio, codewords = exp_floor(epsilon), (2 * pairs) ** lists
     beyond = Fraction(chosen.margin)
@@ -241,9 +246,3 @@ def _with_integers(epsilon: float, dimension: int, padded: int, chosen: _Candida
     return SpherePlan(
         dimension, padded, lists, pairs, members, block, *counts, chosen.score, chosen.square
     )
-
-
-@lru_cache(maxsize=64)
-def _moments(pairs: int, most: int) -> tuple[list[float], list[float]]:
-    sums, squares = largest_moments(pairs, most)
-    return sums.tolist(), squares.tolist()

@@ -7,7 +7,6 @@ in every sample, has one row, and no row depends on another client.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -159,8 +158,7 @@ class ClientSum:
 
     def total(self, update: Any) -> ClippedTotal:
         """The clipped update as the total of one record. Private, like the update."""
-        one = isinstance(update, Mapping)
-        entries = Entries.of_state(update) if one else Entries.of_update(update)
+        entries = Entries.of(update)
         dimension = check_dimension(entries.count)
         with np.errstate(all="ignore"):  # an error would tell about the entries
             kernels.measure(entries, None, 1, Limits(LARGEST, self.clip))  # replaces invalid ones

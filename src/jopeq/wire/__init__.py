@@ -1,4 +1,4 @@
-"""The payload: entries of an update, scaling, samples, packing, header and checks.
+"""Payloads: entries of an update, scaling, packing, header and checks.
 
 Imports ``random`` only. docs/wire-format.md describes the bytes.
 """

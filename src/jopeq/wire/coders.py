@@ -1,16 +1,17 @@
-"""How the letters of samples become the body of a payload, a chunk at a time.
+"""Coders turn the letters of samples into the body of a payload, a chunk at a time.
 
-``Packing`` writes letters of a K-letter alphabet as bits: mixed radix in words of up to 64 bits.
-n letters are the digits, least significant first, of one number below Kⁿ, written in
-b = ⌈n·log₂K⌉ bits; n is chosen up to 64/log₂K for the fewest bits per letter. K = 2ᵏ costs exactly
-k bits, K = 5 costs 63/27 = 2.33 bits and not 3. Numbers follow each other without gaps, least
-significant bit first; the last, partial one takes only the bits its digits need.
+``Packing`` writes letters of a K-letter alphabet as numbers in mixed radix: n letters are the
+digits, least significant first, of a number below Kⁿ, in b = ⌈n·log₂K⌉ ≤ 64 bits. n minimises the
+bits per letter: K = 2ᵏ costs exactly k bits, K = 5 costs 63/27 = 2.33 bits instead of 3. Numbers
+follow each other without gaps, least significant bit first; the last, partial one takes only the
+bits that its digits need.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import count, takewhile
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,31 +25,26 @@ _CHUNK_SAMPLES = 1 << 15  # more would leave the second-level cache, fewer pay f
 
 
 class Coder(Protocol):
-    """Letters of samples ↔ bytes. Every chunk but the last has ``chunk`` samples."""
+    """Letters of samples ↔ bytes. Every chunk except the last has ``chunk`` samples."""
 
     @property
     def chunk(self) -> int: ...
 
     def check(self, body_bytes: int, samples: int) -> None:
-        """Raise ``PayloadError`` when that many samples cannot be in that many bytes."""
+        """Raise ``PayloadError`` unless so many bytes can hold so many samples."""
 
     def encode(self, letters: NDArray[Any]) -> bytes: ...
 
     def decode(self, body: memoryview, first: int, samples: int) -> NDArray[Any]:
-        """The letters of samples ``first``…, where first begins a chunk of ``encode``."""
+        """The letters of samples ``first``…; first begins a chunk of ``encode``."""
 
 
 @lru_cache(maxsize=256)
 def _group(letters: int) -> tuple[int, int]:
     """(n, b): digits per number and bits per number."""
-    options = []
-    digits = 1
-    while (letters**digits - 1).bit_length() <= 64:
-        bits = (letters**digits - 1).bit_length()
-        options.append((bits / digits, digits, bits))
-        digits += 1
-    _, digits, bits = min(options, key=lambda option: (option[0], -option[1]))
-    return digits, bits
+    sizes = ((digits, (letters**digits - 1).bit_length()) for digits in count(1))
+    options = takewhile(lambda size: size[1] <= 64, sizes)
+    return min(options, key=lambda size: (size[1] / size[0], -size[0]))
 
 
 @lru_cache(maxsize=1024)
@@ -61,7 +57,7 @@ def _size(letters: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class Packing:
-    """One letter of an alphabet 0…K−1 a sample, at a fixed rate.
+    """One letter of an alphabet 0…K−1 per sample, at a fixed rate.
 
     >>> Packing(5).bits_per_letter
     2.3333333333333335
@@ -93,7 +89,7 @@ class Packing:
     @property
     def block(self) -> int:
         """Letters that fill a whole number of 64-bit words."""
-        return 64 * _group(self.letters)[0]
+        return 64 * self.digits
 
     def size(self, count: int) -> int:
         """Bytes that ``count`` letters take."""
@@ -104,8 +100,7 @@ class Packing:
         return self.block * -(-_CHUNK_SAMPLES // self.block)
 
     def check(self, body_bytes: int, samples: int) -> None:
-        expected = _size(self.letters, samples)
-        if body_bytes != expected:
+        if body_bytes != (expected := self.size(samples)):
             raise PayloadError(
                 f"{samples} samples, as the header claims, take {expected} bytes; "
                 f"the body has {body_bytes}"
@@ -113,7 +108,9 @@ class Packing:
 
     def encode(self, letters: Integers) -> bytes:
         """The bytes of these letters."""
-        if self.width:
+        if self.width in (8, 16):
+            return letters.astype(f"<u{self.width // 8}").tobytes()
+        if 0 < self.width < 8:
             return self._encode_bits(letters)
         digits, bits = _group(self.letters)
         count = -(-len(letters) // self.block) * self.block
@@ -133,18 +130,15 @@ class Packing:
         return words.tobytes()[: self.size(len(letters))]
 
     def unpack(self, packed: bytes | memoryview, count: int) -> Integers:
-        """The ``count`` letters in these bytes; raises when they are not what ``encode`` makes."""
+        """The ``count`` letters in these bytes; raises if ``encode`` cannot have made them."""
         self.check(len(packed), count)
         return self.decode(memoryview(packed), 0, count)
 
     def decode(self, body: memoryview, first: int, samples: int) -> Integers:
-        start = _size(self.letters, first)
-        packed = body[start : start + _size(self.letters, samples)]
-        return (
-            self._decode_bits(packed, samples)
-            if self.width
-            else self._decode_numbers(packed, samples)
-        )
+        start = self.size(first)
+        packed = body[start : start + self.size(samples)]
+        decode = self._decode_bits if self.width else self._decode_numbers
+        return decode(packed, samples)
 
     def _decode_numbers(self, packed: memoryview, count: int) -> Integers:
         digits, bits = _group(self.letters)
@@ -181,12 +175,6 @@ class Packing:
         return width if self.letters == 1 << width and width <= 16 else 0
 
     def _encode_bits(self, indices: Integers) -> bytes:
-        if self.width in (8, 16):
-            return indices.astype(f"<u{self.width // 8}").tobytes()
-        if self.width > 8:
-            places = np.arange(self.width, dtype=np.uint16)
-            bits = (indices.astype("<u2")[:, None] >> places).astype(np.uint8) & 1
-            return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
         letters = np.zeros(-(-len(indices) // 8) * 8, dtype=np.uint8)
         letters[: len(indices)] = indices
         words = letters.view("<u8")  # eight letters side by side, moved together by halving
@@ -197,7 +185,7 @@ class Packing:
         return packed.tobytes()[: self.size(len(indices))]
 
     def _fields(self, doubling: int) -> tuple[np.uint64, np.uint64, np.uint64]:
-        """A mask of 2ᵈ letters in every second 2ᵈ bytes; unused bits of those, and used ones."""
+        """A mask of 2ᵈ letters in every second 2ᵈ bytes, and how many bits are unused and used."""
         size, place = self.width << doubling, 8 << doubling
         mask = sum(((1 << size) - 1) << at for at in range(0, 64, 2 * place))
         return np.uint64(mask), np.uint64(place - size), np.uint64(size)
@@ -231,7 +219,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class WordCoder:
-    """``dimension`` little-endian 32-bit words a sample: floats or integers as they are."""
+    """``dimension`` little-endian 32-bit words per sample: floats or integers as they are."""
 
     dimension: int
     dtype: str  # "<f4" or "<i4"

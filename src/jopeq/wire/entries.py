@@ -1,7 +1,7 @@
-"""The entries of an update: one array or many, read as one flat row, in chunks.
+"""The entries of an update: one array or many, read in chunks of one flat row.
 
-Anything ``numpy.asarray`` takes is accepted, and torch tensors of any float type without importing
-torch. Chunks are copied, the whole never is.
+Accepts anything ``numpy.asarray`` takes, and torch tensors of any float type without importing
+torch. Chunks are copied, the whole update never is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIZE, _SHAPE = attrgetter("size"), attrgetter("shape")
 
 
 def lane_sum(values: Array) -> float:
-    """The sum in the one order that every backend adds in: ``LANES`` side by side, then halving.
+    """Add up in the order of every backend: ``LANES`` sums in parallel, then by halving.
 
     >>> lane_sum(np.arange(1000.0))
     499500.0
@@ -40,7 +40,7 @@ def lane_sum(values: Array) -> float:
 
 
 def _lane_sum(values: NDArray[Any], fill: Callable[[NDArray[Any], Array], object]) -> float:
-    """``lane_sum`` of what ``fill`` makes of the values, a block at a time.
+    """``lane_sum`` of ``fill``'s results, a block at a time.
 
     Blocks fit the cache, and no array is made: fresh memory costs more than the arithmetic.
     """
@@ -62,17 +62,17 @@ def _lane_sum(values: NDArray[Any], fill: Callable[[NDArray[Any], Array], object
 
 
 class Sums:
-    """How the entries of a tensor are checked and added up; kernels compile a faster way."""
+    """Checks and adds up the entries of a tensor; kernels compile a faster way."""
 
     def look(
         self, entries: Entries, tensor: int, largest: float, with_energies: bool
     ) -> list[float] | None:
-        """None where an entry is NaN or beyond ±largest, else Σ entry² of every chunk.
+        """None if an entry is NaN or beyond ±largest, else Σ entry² of every chunk.
 
-        Without energies, where nobody needs the sums, the list is empty.
+        The list is empty if nobody needs the energies.
         """
         found = self.add_up(entries, tensor, 0.0)
-        # an energy of at most largest² shows that no entry is larger; else they are looked at
+        # an energy of at most largest² shows that no entry is larger; otherwise look at each
         if not sum(found) <= largest * largest:
             for chunk in entries.chunks(tensor):
                 if not (np.abs(chunk) <= largest).all():
@@ -96,8 +96,7 @@ PLAIN_SUMS = Sums()
 class Limits(NamedTuple):
     """Replacements for invalid entries: ±``instead`` beyond ±``largest``, and 0 for NaN.
 
-    Each entry is judged by itself: a rule that looked at others would let one sample decide what is
-    sent of the next.
+    Each entry is judged by itself: otherwise one sample would influence what is sent of the next.
     """
 
     largest: float = LARGEST
@@ -121,19 +120,14 @@ class Entries:
         self.invalid = 0  # entries that were replaced
 
     @classmethod
-    def of_update(cls, update: Any) -> Entries:
-        """A single array, under the empty name."""
-        return cls(("",), (as_float_array(update, ""),))
-
-    @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> Entries:
-        """The float arrays of a mapping; integer and boolean ones are left out."""
-        names, values = select_sent(state)
+    def of(cls, update: Any) -> Entries:
+        """An array under the empty name, or the float arrays of a mapping."""
+        names, values = select_sent(update)
         return cls(names, tuple(map(as_float_array, values, names)))
 
     @cached_property
     def rows(self) -> list[NDArray[Any] | None]:
-        """The entries of each tensor where they lie; None where kernels cannot read them."""
+        """The entries of each tensor in place; None if kernels cannot read them."""
         return list(map(_plain_row, self.tensors))
 
     def chunks(self, tensor: int) -> Iterator[Array]:
@@ -141,13 +135,10 @@ class Entries:
         return (piece.astype(np.float64) for piece in self.pieces(tensor))
 
     def pieces(self, tensor: int) -> Iterator[NDArray[Any]]:
-        """``chunks`` as floats of any precision, not copied where they lie side by side."""
+        """``chunks`` as floats of any precision, copied only if they are not contiguous."""
         size = self.tensors[tensor].size
         for start in range(0, size, READ_CHUNK):
             yield self._piece(tensor, start, min(start + READ_CHUNK, size))
-
-    def _read(self, tensor: int, start: int, stop: int) -> Array:
-        return self._piece(tensor, start, stop).astype(np.float64)  # NumPy may complain of NaN
 
     def _piece(self, tensor: int, start: int, stop: int) -> NDArray[Any]:
         array = self.tensors[tensor]
@@ -160,10 +151,10 @@ class Entries:
     def read(self, start: int, stop: int) -> Iterator[tuple[int, Array]]:
         """Entries start…stop of all, as (tensor, piece) pairs; callers silence NumPy."""
         for tensor, low, high in overlaps(self.ends, start, stop):
-            yield tensor, self._read(tensor, low, high)
+            yield tensor, self._piece(tensor, low, high).astype(np.float64)
 
     def row(self, start: int, stop: int) -> tuple[int, NDArray[Any]] | None:
-        """Entries start…stop where they lie, and their tensor; None where kernels cannot read."""
+        """Entries start…stop in place, and their tensor; None if kernels cannot read them."""
         tensor = bisect_right(self.ends, start)
         row, begin = self.rows[tensor], self.ends[tensor] - self.sizes[tensor]
         if row is None or stop > self.ends[tensor]:
@@ -173,10 +164,10 @@ class Entries:
     def screen(
         self, limits: Limits | None, sums: Sums = PLAIN_SUMS, *, with_energies: bool = False
     ) -> list[list[float]]:
-        """Put what ``limits`` say in the place of invalid entries; without limits refuse them.
+        """Replace invalid entries as ``limits`` say; without limits refuse them.
 
-        Tensors with invalid entries are copied. The result is Σ entry² of the chunks of each
-        tensor, found on the way, if ``with_energies``.
+        Tensors with invalid entries are copied. With ``with_energies`` the result is Σ entry² of
+        the chunks of each tensor.
         """
         largest = LARGEST if limits is None else limits.largest
         found = []
@@ -186,7 +177,7 @@ class Entries:
                 if limits is None:
                     raise self._invalid(index)
                 self._replace(index, limits)
-                # what stands in is within the limits, so that this look finds the energies
+                # replacements are within the limits, so this look finds the energies
                 energies = sums.look(self, index, LARGEST, with_energies)
             found.append(energies or [])
         return found
@@ -204,25 +195,22 @@ class Entries:
         self.rows[index] = copy
 
     def _invalid(self, index: int) -> UpdateError:
-        """The fault of a tensor, by name and position."""
-        start, first, value = 0, 0, np.float64(0.0)
-        for chunk in self.chunks(index):
-            bad = ~(np.abs(chunk) <= LARGEST)
-            if bad.any():
-                first = int(np.argmax(bad))
-                value = chunk[first]
-                break
-            start += len(chunk)
-        where = tuple(map(int, np.unravel_index(start + first, self.shapes[index])))
+        """Name the first invalid entry of a tensor, with its position."""
+        bad = np.concatenate([~(np.abs(chunk) <= LARGEST) for chunk in self.chunks(index)])
+        first = int(np.argmax(bad))
+        value = self._piece(index, first, first + 1).astype(np.float64)[0]
+        where = tuple(map(int, np.unravel_index(first, self.shapes[index])))
         return UpdateError(
             f"{label(self.names[index])} holds {value} at position {where}: only finite entries "
             "within float32 can be encoded; nothing was sent"
         )
 
 
-def select_sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Names and values of a mapping that a payload carries: all but integers and booleans."""
-    state = dict(state.items())  # another thread may add to it
+def select_sent(update: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Names and values that a payload carries: an update, or all floats of a mapping."""
+    if not isinstance(update, Mapping):
+        return ("",), (update,)
+    state = dict(update.items())  # another thread may add to it
     check_flat(state)
     named = {name: value for name, value in state.items() if not is_left_out(value)}
     names = tuple(named)
@@ -231,21 +219,21 @@ def select_sent(state: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[Any, .
 
 
 def check_flat(state: Mapping[str, Any]) -> None:
-    """Raise where a value is a mapping itself, as in the checkpoints of training scripts."""
+    """Raise if a value is itself a mapping, as in checkpoints of training scripts."""
     nested = [name for name, value in state.items() if isinstance(value, Mapping)]
     if nested:
         arrays = {name: sum(hasattr(v, "shape") for v in state[name].values()) for name in nested}
         model = max(nested, key=arrays.__getitem__)
         raise UpdateError(
             f"the state is nested, {model!r} holds a mapping and no array: pass state[{model!r}], "
-            "or save it in a file of its own"
+            "or save it in a separate file"
         )
 
 
 def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """(tensor, low, high) of each tensor that entries start…stop touch, in its own entries.
+    """Yield (tensor, low, high) for each tensor that entries start…stop touch.
 
-    ``ends`` are the cumulative sizes of the tensors.
+    ``ends`` are the cumulative sizes of the tensors; low and high count from the tensor's start.
 
     >>> list(overlaps([3, 3, 8], 1, 5))
     [(0, 1, 3), (2, 0, 2)]
@@ -272,29 +260,29 @@ def _is_tensor_class(kind: Any) -> bool:
 
 
 def _plain_row(array: NDArray[Any]) -> NDArray[Any] | None:
-    """The entries where they lie side by side as this machine's own float32 or float64."""
+    """The entries in place, if they are contiguous native float32 or float64."""
     dtype, flags = array.dtype, array.flags
     is_plain = dtype.char in "fd" and dtype.isnative and flags.c_contiguous and flags.aligned
     return array.reshape(-1) if is_plain else None
 
 
 def is_short_float(value: Any) -> bool:
-    """Whether a tensor holds floats and has few enough axes to be encoded where it lies."""
+    """Whether a tensor holds floats and has few enough axes to be encoded in place."""
     return bool(value.is_floating_point()) and value.ndim <= MAX_AXES
 
 
 def is_left_out(value: Any) -> bool:
-    """Whether ``value`` is an array or tensor of integers or booleans, which no state sends."""
+    """Whether ``value`` is an array or tensor of integers or booleans, which are never sent."""
     if is_tensor(value):
         return not (value.is_floating_point() or value.is_complex())
     return np.asarray(value).dtype.kind in "iub"
 
 
 def as_float_array(value: Any, name: str) -> NDArray[Any]:
-    """``value`` as a NumPy array of its own precision.
+    """``value`` as a NumPy array in its own precision.
 
-    Tensors of bfloat16, which NumPy lacks, come as their bits (``BFLOAT16``), not copied; what is
-    rarer (float8, the bfloat16 of NumPy extensions) as float32.
+    Tensors of bfloat16, which NumPy lacks, become views of their bits (``BFLOAT16``); rarer types
+    (float8, the bfloat16 of NumPy extensions) become float32.
     """
     is_array = isinstance(value, np.ndarray) or not is_tensor(value)
     array = np.asarray(value) if is_array else _host_array(value, name)
@@ -340,5 +328,5 @@ def _check_names(names: tuple[Any, ...]) -> None:
 
 
 def label(name: str) -> str:
-    """A tensor in error messages."""
+    """Name a tensor in an error message."""
     return f"tensor {name!r}" if name else "the update"

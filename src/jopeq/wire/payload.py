@@ -2,9 +2,9 @@
 
     magic | version | flags | scheme | tensors | seed or nonce | scales | body | tag | CRC32
 
-The reader trusts nothing: it verifies checksum and tag before it reads the header, it checks every
-length against the bytes that are there before it allocates anything, it reads no more tensors than
-it expects, and whatever is wrong raises ``PayloadError``.
+The reader trusts nothing. It verifies checksum and tag before it reads the header, checks every
+length against the available bytes before it allocates, and reads no more tensors than it expects.
+Any fault raises ``PayloadError``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _last: tuple[bytes, _Opening] = (b"", ("", (), ()))  # read last, and what the b
 
 
 class Header(NamedTuple):
-    """All a payload says before its indices."""
+    """Everything before a payload's body."""
 
     scheme: str  # the JSON of Scheme.spec
     names: tuple[str, ...]
@@ -71,7 +71,7 @@ class Header(NamedTuple):
         return SharedStream.from_secret(secret, self.seed)
 
     def arrange(self, flat: Any) -> Any:
-        """All entries, in one row, as the update or the state that they are."""
+        """Shape one row of all entries into the update or state."""
         if self.names == ("",):
             return flat.reshape(self.shapes[0])
         sizes = self.sizes
@@ -101,7 +101,7 @@ class Header(NamedTuple):
 def _opening(
     flags: int, scheme: str, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]
 ) -> bytes:
-    """A header as far as it is the same for all updates of a model."""
+    """The part of the header that all updates of a model share."""
     encoded = scheme.encode()
     parts = [MAGIC, bytes((VERSION, flags)), varint(len(encoded)), encoded]
     parts.append(varint(len(shapes)))
@@ -112,7 +112,7 @@ def _opening(
 
 
 def seal(header: bytes, body: list[bytes], secret: bytes | None) -> bytes:
-    """Header and body with the tag (when keyed) and the checksum behind them."""
+    """Append the tag (if keyed) and the checksum to header and body."""
     parts = [header, *body]
     if secret is not None:
         parts.append(_tag(secret, parts))
@@ -123,7 +123,7 @@ def seal(header: bytes, body: list[bytes], secret: bytes | None) -> bytes:
 
 
 class Envelope:
-    """A payload whose body is written in place, so that memory for it is needed once."""
+    """A payload whose body is written in place, so that it needs memory only once."""
 
     def __init__(self, header: bytes, body_bytes: int, secret: bytes | None) -> None:
         self._secret = secret
@@ -135,12 +135,12 @@ class Envelope:
         self.body = np.frombuffer(self._view, np.uint8, body_bytes, len(header))
 
     def seal(self) -> bytes:
-        """Tag and checksum, then the bytes; the body is gone afterwards."""
+        """Write tag and checksum and return the bytes; the body is gone afterwards."""
         view = self._view
         if self._secret is not None:
             view[self._end : -CRC_BYTES] = _tag(self._secret, [view[: self._end]])
         view[-CRC_BYTES:] = struct.pack("<I", zlib.crc32(view[:-CRC_BYTES]))
-        del view, self._view, self.body  # while anything looks into the file, it gives out copies
+        del view, self._view, self.body  # while views exist, ``getvalue`` returns a copy
         return self._file.getvalue()
 
 
@@ -153,8 +153,8 @@ def open_payload(
     """Verify a payload and split it into header and body.
 
     A tensor takes two bytes of a header and a hundred in memory, so a header that names more than
-    ``most_tensors`` is refused before they are read. Without the secret of a keyed payload the
-    header can be read, the tag is left unchecked.
+    ``most_tensors`` is refused before they are read. Without its secret the header of a keyed
+    payload can be read, but its tag is not checked.
     """
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
@@ -183,13 +183,13 @@ def open_payload(
 
 
 def _is_plain(view: memoryview) -> bool:
-    """Whether its items are the bytes 0…255, side by side."""
+    """Whether a view's items are contiguous bytes 0…255."""
     return view.format == "B" and view.ndim == 1 and view.c_contiguous
 
 
 @lru_cache(maxsize=256)
 def varint(value: int) -> bytes:
-    """Unsigned LEB128: seven bits a byte, least significant first, high bit on all but the last."""
+    """Unsigned LEB128: seven bits per byte, lowest first, high bit on all but the last byte."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -239,7 +239,7 @@ class _Reader:
         return shape
 
     def opening(self, most_tensors: int) -> _Opening:
-        """The part that a model's payloads share: read once where they follow each other."""
+        """The part that a model's payloads share, read once while they follow each other."""
         global _last
         start, (known, said) = self.position, _last
         end = start + len(known)

@@ -1,4 +1,4 @@
-"""A random orthogonal rotation that all ends of a sum know: signs from the seed, then Hadamard."""
+"""A random orthogonal rotation known to all ends of a sum: signs from the seed, then Hadamard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hadamard(values: Array) -> Array:
 
 
 def _transform(values: Array) -> Array:
-    """Turn in place: besides the values, no more than a block is in memory."""
+    """Transform in place, with at most a block of extra memory."""
     size = len(values)
     if size & (size - 1):
         raise ValueError(f"a Hadamard transform needs a power of two entries, got {size}")
@@ -53,10 +53,10 @@ def _butterfly(left: Array, right: Array) -> None:
     right[:] = difference
 
 
-def signs(shared: SharedStream, start: int, count: int) -> Array:
-    """±1 for the entries from ``start`` on: bit i mod 8 of byte i // 8 of the sign lane."""
+def signs(shared: SharedStream, start: int, count: int, lane: int = SIGN_LANE) -> Array:
+    """±1 for the entries from ``start`` on: bit i mod 8 of byte i // 8 of a lane."""
     first, last = start // 8, -(-(start + count) // 8)
-    read = shared.read(lane=SIGN_LANE, start=first, count=last - first)
+    read = shared.read(lane=lane, start=first, count=last - first)
     bits = np.unpackbits(read, bitorder="little")[start - 8 * first :][:count]
     return 1.0 - 2.0 * bits.astype(np.float64)
 

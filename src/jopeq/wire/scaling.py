@@ -1,11 +1,11 @@
 """Scales map an update into the unit ball: by its own norm (the paper's ζ), or a public clip.
 
-A scale, ζ⁻¹, is the length of one scaled unit in the update's units. It travels in the payload as a
-float32. With norm scaling it tells the server the norm of the update; a public clip tells nothing.
+A scale, ζ⁻¹, is the length of one scaled unit in the update's units; payloads carry it as float32.
+With norm scaling it reveals the update's norm to the server; a public clip reveals nothing.
 
-Running statistics of normalisation layers have a public scale of their own, 1, in the coordinates
-of ``jopeq.state_update``: they move by far more than weights do. With ``per="layers"`` every tensor
-has a public clip of its own, which the payload repeats.
+Running statistics of normalisation layers, which move far more than weights, have the public scale
+1 in the coordinates of ``jopeq.state_update``. With ``per="layers"`` every tensor has its own
+public clip, which the payload repeats.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Scale(NamedTuple):
 
     @property
     def inverse(self) -> float:
-        """ζ: one product an entry is cheaper than one division, on every backend."""
+        """ζ: a product per entry is cheaper than a division, on every backend."""
         return 1.0 / self.unit if self.unit else 0.0
 
     def apply(self, entries: Array) -> Array:
@@ -60,7 +60,7 @@ STATISTIC = Scale(1.0)
 
 
 def is_statistic(name: str) -> bool:
-    """Whether a tensor of this name holds the running mean or variance of a normalisation layer.
+    """Whether the name says that a tensor is a running mean or variance of a normalisation layer.
 
     >>> is_statistic("layer1.0.bn1.running_var"), is_statistic("bn1.weight")
     (True, False)
@@ -69,7 +69,7 @@ def is_statistic(name: str) -> bool:
 
 
 def group_tensors(names: tuple[str, ...], per: str) -> list[list[int]]:
-    """The tensors of each scale that is measured or that a clip fixes."""
+    """Group the tensors that share a measured or public scale."""
     if per == "layers":
         return [[i] for i in range(len(names))]
     weights = [i for i, name in enumerate(names) if not is_statistic(name)]
@@ -82,11 +82,11 @@ _group_own_tensors = lru_cache(maxsize=16)(group_tensors)
 
 @dataclass(frozen=True)
 class Scaling:
-    """How scales are found. ``clip`` fixes the unit; otherwise unit = spread·‖h‖/√M (paper, III-A).
+    """The rule for scales: ``clip`` fixes the unit, otherwise unit = spread·‖h‖/√M (paper, III-A).
 
     M = ⌈d/L⌉ is the number of samples. ``per`` is "update" (one scale), "tensor" (one each) or
-    "layers" (the public ``clips``, by name; ``clip`` where a tensor has none); ``center`` removes
-    the mean first and sends it beside the scale.
+    "layers" (the public ``clips`` by name, with ``clip`` as default); ``center`` removes the mean
+    first and sends it with the scale.
     """
 
     clip: float | None = None
@@ -116,6 +116,16 @@ class Scaling:
                 "to avoid: drop center or clip"
             )
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The parts of an update that a guarantee does not cover: its scale gives them away."""
+        if self.clip is not None:
+            return ()
+        whose = "every tensor's" if self.per == "tensor" else "the update's"
+        if self.center:
+            return (f"{whose} norm and mean may be known: they travel in the clear",)
+        return (f"{whose} norm may be known: it travels in the clear",)
+
     @cached_property
     def is_sent(self) -> bool:
         """Whether the payload carries scales: a fixed public clip is part of the scheme."""
@@ -126,7 +136,7 @@ class Scaling:
         return 1 if self.per == "update" else len(group_tensors(names, self.per))
 
     def of_tensors(self, names: tuple[str, ...], scales: Sequence[Scale]) -> list[Scale]:
-        """The scale of each tensor, given the scale of each group: 1 for running statistics."""
+        """Expand the groups' scales to one per tensor: 1 for running statistics."""
         result = [STATISTIC] * len(names)
         for scale, group in zip(scales, group_tensors(names, self.per), strict=True):
             for i in group:
@@ -134,9 +144,9 @@ class Scaling:
         return result
 
     def limits(self, dimension: int) -> Limits:
-        """Replacements for invalid entries, known before the update, so that no scale is too large.
+        """Replacements for invalid entries, independent of the update, that bound its scale.
 
-        With a clip it is the clip. Else no entry may exceed B = 10³⁴/(4·max(1, spread)·√L): then
+        With a clip, the clip. Otherwise no entry may exceed B = 10³⁴/(4·max(1, spread)·√L): then
         |mean| ≤ B, |entry − mean| ≤ 2B, and the unit spread·√(Σ (entry − mean)²/M) is at most
         2·spread·√L·B, half of ``LARGEST_SCALE``.
         """
@@ -149,7 +159,7 @@ class Scaling:
     def measure(
         self, entries: Entries, dimension: int, energies: list[list[float]], sums: Sums = PLAIN_SUMS
     ) -> list[Scale]:
-        """One scale per group of tensors; ``energies``: Σ entry² of the chunks of each tensor."""
+        """Measure one scale per group; ``energies`` are Σ entry² of the chunks of each tensor."""
         if self.clip is not None:
             return self.public(entries.names)
         scales = []
@@ -165,7 +175,7 @@ class Scaling:
         return scales
 
     def public(self, names: tuple[str, ...]) -> list[Scale]:
-        """The scales that a clip fixes, known without the update."""
+        """The scales that a clip fixes, whatever the update is."""
         if self.clip is None:
             raise ValueError("the scale of norm scaling is known only from the update")
         if self.per != "layers":
@@ -175,7 +185,7 @@ class Scaling:
         return [Scale(float(np.float32(clip))) for clip in clips if clip is not None]
 
     def scale(self, energy: float, mean: float, count: int, dimension: int) -> Scale:
-        """The scale of ``count`` entries with this Σ (entry − mean)²."""
+        """The scale for ``count`` entries with this Σ (entry − mean)²."""
         samples = -(-count // dimension)
         unit = self.spread * math.sqrt(energy / samples)
         if unit <= LARGEST_SCALE:
@@ -189,7 +199,7 @@ class Scaling:
 
 
 def read_scaled(entries: Entries, scales: list[Scale], start: int, stop: int) -> Array:
-    """Entries start…stop of all, scaled; callers silence NumPy."""
+    """Read and scale entries start…stop; callers silence NumPy."""
     pieces = []
     for tensor, piece in entries.read(start, stop):
         pieces.append(piece if len(scales) < 2 else scales[tensor].apply(piece))
@@ -198,7 +208,7 @@ def read_scaled(entries: Entries, scales: list[Scale], start: int, stop: int) ->
 
 
 def unscale(values: Array, start: int, ends: list[int], scales: list[Scale]) -> None:
-    """Bring scaled entries ``start``… of tensors with these ends into the update's units."""
+    """Convert scaled entries ``start``… to the update's units, in place."""
     if len(scales) == 1:
         scales[0].undo(values, out=values)
     elif scales:
@@ -210,7 +220,7 @@ def unscale(values: Array, start: int, ends: list[int], scales: list[Scale]) -> 
 
 
 def _float32_up(value: float) -> float:
-    """The smallest float32 not below ``value``, so that rounding never enlarges a scaled entry."""
+    """Round up to float32, so that rounding never enlarges a scaled entry."""
     packed = _FLOAT32.pack(value)
     (nearest,) = _FLOAT32.unpack(packed)
     if nearest >= value:
