@@ -14,6 +14,7 @@ hold is behind it. Imports ``wire`` and below.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -108,7 +109,35 @@ def load() -> None:
             "JOPEQ_KERNELS=off"
         ) from error
     mark_compiled()
+    _rehearse()
     _is_loaded = True
+
+
+def _rehearse() -> None:
+    """Code a few entries in every way: Numba looks the type of an argument up when it first comes.
+
+    That takes longer than coding ten thousand entries, so it is done while kernels are loaded.
+    """
+    import numpy as np
+
+    from jopeq.kernels.recipe import Cells, Line, Recipe
+    from jopeq.lattice.codebook import LatticeCodebook
+    from jopeq.lattice.lattices import Lattice
+    from jopeq.noise.law import NoiseRecipe
+    from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream
+
+    size, scales, shared = 64, [Scale(1.0)], SharedStream(bytes(SEED_BYTES))
+    entries = Entries(("",), (np.ones(size, dtype=np.float32),))
+    entries.screen(Limits(), cpu.CompiledSums(), with_energies=True)
+    steps = (
+        (Line(1.0, 4), NoiseRecipe("laplace", 1.0, math.inf)),
+        (Cells(LatticeCodebook(Lattice("A2"), 16)), NoiseRecipe("t", 1.0, math.inf, 8.0)),
+    )
+    for step, noise in steps:
+        for recipe in (Recipe(step), Recipe(step, noise)):
+            body = np.empty(cpu.body_bytes(recipe, size // recipe.dimension), dtype=np.uint8)
+            cpu.encode_body(recipe, entries, scales, shared, PrivateStream(), body)
+            cpu.decode_body(recipe, memoryview(body), (size,), scales, shared)
 
 
 def measure(
