@@ -96,7 +96,6 @@ def plan(
         f"ε client: for all rounds, δ = {delta:g}.\n"
         "Shown: the five of least error whose ε holds. --json has every scheme.",
     )
-    _print_unused(rows, epsilon, rate)
 
 
 def _print(title: str, columns: Columns, rows: list[Any], legend: str, left: int = 2) -> None:
@@ -150,18 +149,6 @@ def _recommend(rows: list[PeopleRow], clients: int) -> str:
         f"none: at this ε the mean is noise. Use about {needed} clients per round, fewer entries, "
         "or a larger ε. For patients of a few hospitals: jopeq plan --records"
     )
-
-
-def _print_unused(rows: list[PlanRow], epsilon: float, rate: float) -> None:
-    """Say if response cannot use all of ε or of the rate."""
-    for row in rows:
-        said = []
-        if row.scheme.name == "response" and row.per_sample < 0.99 * epsilon:
-            said.append(f"proves ε = {epsilon_text(row.per_sample)}, more gains nothing")
-        if row.scheme.name == "response" and row.bits_per_entry < rate - 0.1:
-            said.append(f"needs {row.bits_per_entry:.2f} of {rate:g} bits")
-        if said:
-            make_console().print(f"response {', and '.join(said)}.", highlight=False)
 
 
 def _where(row: PlanRow) -> str:

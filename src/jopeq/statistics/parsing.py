@@ -23,12 +23,8 @@ from jopeq.statistics.questions import (
 )
 from jopeq.statistics.survival import Survival
 
-KINDS: dict[str, Callable[..., Question]] = {
-    kind.word: kind
-    for kind in (
-        *(Count, Mean, Variance, Histogram, Quantiles, Proportions, Correlation, Survival),
-    )
-}
+_KINDS = (Count, Mean, Variance, Histogram, Quantiles, Proportions, Correlation, Survival)
+KINDS: dict[str, Callable[..., Question]] = {kind.word: kind for kind in _KINDS}
 
 
 def question_from(word: str, given: Mapping[str, Any]) -> Question:

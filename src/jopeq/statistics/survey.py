@@ -52,9 +52,10 @@ class Survey:
     ...     [Mean("age", 0, 120), Proportions("sex", ("F", "M"))],
     ...     epsilon=1.0, clients=3, threshold=3,
     ... )
-    >>> rows = survey.rows({"age": [20, 120, None], "sex": ["F", "x", None]})
-    >>> rows.shape, np.linalg.norm(rows, axis=1).round(3).max()
-    ((3, 7), np.float64(1.0))
+    >>> answers = survey.ask([{"age": np.linspace(20, 90, 400), "sex": ["F", "M"] * 200}] * 3)
+    >>> answer = answers["age"]["mean"]
+    >>> bool(abs(answer.value - 55) < 6 * answer.error), answers.epsilon <= 1.0
+    (True, True)
 
     Parameters
     ----------
@@ -163,19 +164,9 @@ class Survey:
     @cached_property
     def sum(self) -> RecordSum:
         """The private sum of the rows. Rows are computed one by one, so none moves another."""
-        return RecordSum(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            clip=1.0,
-            records=self.records,
-            sampling=1.0,
-            rounds=self.rounds,
-            clients=self.clients,
-            threshold=self.threshold,
-            colluding=self.colluding,
-            hospitals_per_person=self.hospitals_per_person,
-            batch_dependence=0.0,
-        )
+        same = ("epsilon", "delta", "records", "rounds", "clients", "threshold", "colluding")
+        terms = {name: getattr(self, name) for name in (*same, "hospitals_per_person")}
+        return RecordSum(clip=1.0, sampling=1.0, batch_dependence=0.0, **terms)
 
     @cached_property
     def spec(self) -> str:
