@@ -12,7 +12,8 @@ from jopeq.entries.quantized import JoPEQ
 from jopeq.errors import DataError
 from paper import results
 from paper.theorems import figures
-from paper.theorems.aggregation import FREE
+from paper.theorems.aggregation import FREE, SHOWN
+from paper.theorems.claims import SIGMAS, by_setting, in_errors
 from paper.theorems.convergence import CLIPPED, NAMES, SPLITS, build
 from paper.theorems.mechanisms import letter_chances
 from paper.theorems.noise_share import BOUNDARY, _point
@@ -84,6 +85,19 @@ def test_the_average_errs_as_computed_while_nothing_is_clipped(parts):
             scatter = math.sqrt(5 / part["parameters"] / draws)
             assert abs(found / exact - 1) < 5 * scatter + 0.02, (row["weights"], count)
             assert found < bound
+
+
+def test_an_average_that_errs_by_a_fortieth_more_breaks_the_claims(kept):
+    """And so does one whose weights are not those of the exact error."""
+    part = kept["aggregation"]
+    rows = by_setting(part)
+    equal, unequal = (rows["even", FREE, kind] for kind in ("equal", "zipf"))
+    assert in_errors({**unequal, "exact": equal["exact"]}, part) > 100 * SIGMAS
+    for (features, name, kind), row in rows.items():
+        if features == "even" and kind == "zipf" and (name == FREE or name not in SHOWN):
+            assert in_errors(row, part) < SIGMAS
+            larger = {**row, "measured": [1.025 * value for value in row["measured"]]}
+            assert in_errors(larger, part) > SIGMAS, name
 
 
 def test_the_share_is_the_schemes_and_makes_the_servers_epsilon():
