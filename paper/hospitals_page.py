@@ -74,8 +74,11 @@ def tables(runs: Sequence[Record]) -> str:
         cohorts = [Job(label, "shares", 1.0, 0, hospitals=count) for count in (5, 10, 30, 100)]
         cohorts.append(Job(label, "shares", 1.0, 0, partition="dirichlet"))
         third.append(tuple(cell(runs, job, what) for job in cohorts))
-    heads = ("Ten hospitals, `RecordSum`, by ε for one patient:", "How others compare, at ε = 1:",
-             "`RecordSum` at ε = 1, by number of hospitals:")  # fmt: skip
+    heads = (
+        "Ten hospitals, `RecordSum`, by ε for one patient:",
+        "How the alternatives compare, all at ε = 1:",
+        "`RecordSum` at ε = 1, by number of hospitals:",
+    )
     parts = []
     for head, (titles, *lines) in zip(heads, (first, second, third), strict=True):
         columns = " | ".join(titles)
