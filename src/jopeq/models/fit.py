@@ -341,10 +341,9 @@ def _draw_shape(panel: Any, column: Bins, bins: list[Coefficient]) -> None:
 # Evaluation
 
 
-def score_table(fit: Fit, table: Any, scoring: Scoring, by: Category | None = None) -> ClippedTotal:
+def _score(fit: Fit, table: Any, scoring: Scoring, by: Category | None) -> ClippedTotal:
     """One hospital's exact total. Private. A record that lacks a value counts as zeros."""
-    keys = dict.fromkeys((*fit.model.keys, *(() if by is None else by.keys)))
-    _, values = read_table(table, tuple(keys))
+    _, values = read_table(table, (*fit.model.keys, *(() if by is None else by.keys)))
     (targets, is_known), chances = fit.model.targets(values), fit.means(values)
     if scoring.kind == "outcomes":
         scores, outcomes = chances[:, 1], targets[:, 0]
@@ -398,5 +397,5 @@ def evaluate(
         clients=max(count, threshold), threshold=threshold, colluding=colluding,
         hospitals_per_person=hospitals_per_person,
     )  # fmt: skip
-    mean = scheme.pool([score_table(fit, table, scoring, by) for table in tables])
+    mean = scheme.pool([_score(fit, table, scoring, by) for table in tables])
     return scoring.read(mean, scheme, count)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,6 @@ _SHOWN = 10  # points of a calibration curve
 Integers = NDArray[np.int64]
 _Figures = dict[str, Interval]
 _Curves = dict[str, Array]
-
-
-def _halves(code: Array) -> list[Array]:
-    """The codes of positive and negative records, or of all."""
-    return [code[first : first + _NODES] for first in range(0, len(code), _NODES)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,11 +164,11 @@ class Scoring:
         p, y, code = p[good], y[good, None], self._codes[0]
         node = np.clip(np.searchsorted(self.nodes, p, side="right") - 1, 0, _NODES - 2)
         part = ((p - self.nodes[node]) / (self.nodes[node + 1] - self.nodes[node]))[:, None]
-        both = [(1.0 - part) * side[node] + part * side[node + 1] for side in _halves(code)]
+        sides = code.reshape(-1, _NODES, len(code))  # of positive and negative records, or of all
+        both = [(1.0 - part) * side[node] + part * side[node + 1] for side in sides]
         rows = np.zeros((len(groups), max(len(self.levels), 1), len(code)))
-        rows[good, groups[good]] = sum(
-            one * weight for one, weight in zip(both, (y, 1.0 - y), strict=False)
-        )
+        weighted = (one * weight for one, weight in zip(both, (y, 1.0 - y), strict=False))
+        rows[good, groups[good]] = sum(weighted)
         return rows.reshape(len(groups), self.dimension)
 
     def read(self, mean: Any, scheme: RecordSum, clients: int | None = None) -> Evaluation:
@@ -218,11 +213,11 @@ class Scoring:
         return records, found, curves
 
 
-class _Counts:
+class _Counts(NamedTuple):
     """Noisy counts at each node, positive ones first; ``noise`` is a root of their covariance."""
 
-    def __init__(self, x: Array, noise: Array) -> None:
-        self.x, self.noise = x, noise
+    x: Array
+    noise: Array
 
     def is_clear(self, weights: Array) -> bool:
         """Check that this weighted count is clearly more than noise."""
