@@ -217,12 +217,6 @@ class Ledger:
         run is a scheme, a dimension and the name ``run``, of ``scheme.rounds`` rounds. Records may
         come and go between rounds: ε holds for each. ``ahead`` computes ε of so many rounds more,
         which later processes then find on disk. ``about`` is kept for people (``Run.about``).
-
-        >>> import jopeq
-        >>> ledger = Ledger(budget=900.0)
-        >>> ledger.charge(jopeq.scheme("laplace", epsilon=4.0, clip=0.1), 100)
-        >>> ledger
-        Ledger(budget=900, delta=0, spent=400, rounds=1)
         """
         if isinstance(scheme, RecordSum | ClientSum):
             if isinstance(entries, Mapping):
@@ -285,19 +279,15 @@ class Ledger:
             run, unit = self._begin(scheme, entries, name), scheme.guarantee.unit
             left = run.planned - run.spent.rounds
             if not left:
-                raise BudgetSpentError(
-                    f"all rounds={run.planned} of this run are spent; nothing was sent. Give both "
-                    "ends a scheme of more rounds, or a new run a name of its own"
-                )
+                told = f"all rounds={run.planned} of this run are spent; nothing was sent"
+                raise BudgetSpentError(f"{told}: take more rounds, or a run of another name")
             if not self._pays(run, 1):
                 after = {**self._runs, run.key: run.with_rounds(1)}.values()
-                is_delta = is_delta_short([one.spent for one in after], self._delta, self._budget)
-                raise BudgetSpentError(
-                    f"one more round would exceed the budget of ε = {_plain(self._budget)} for "
-                    f"every {unit} (spent so far in {self._rounds} rounds)"
-                    + f", as what each round puts by of δ = {self._delta:g} is used up: fewer and "
-                    "larger sums spend less of δ" * is_delta + "; nothing was sent"
-                )
+                told = f"one more round would exceed ε = {_plain(self._budget)} for every {unit} "
+                told += f"(spent so far in {self._rounds} rounds); nothing was sent"
+                if is_delta_short([one.spent for one in after], self._delta, self._budget):
+                    told += f": δ = {self._delta:g} is used up, fewer and larger sums spend less"
+                raise BudgetSpentError(told)
             for more in range(2, min(1 + ahead, left) + 1):
                 self._pays(run, more)
             told = dict(run.about)

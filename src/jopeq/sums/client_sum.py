@@ -114,13 +114,7 @@ class ClientSum:
         return spec_of(self)
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
-        """The plan of both ends for updates of this dimension and a cohort of so many clients.
-
-        >>> s = ClientSum(epsilon=4.0, clip=1.0, clients=100, threshold=67, largest_mean=0.3)
-        >>> plan = s.plan(100_000)
-        >>> plan.bits, plan.wrap < 1e-5, plan.epsilon <= 4.0
-        (7, True, True)
-        """
+        """The plan of both ends for updates of this dimension and a cohort of so many clients."""
         return plan_records(self.sum, dimension, clients, "records")
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:

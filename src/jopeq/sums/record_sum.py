@@ -279,16 +279,7 @@ class RecordSum:
         return spec_of(self)
 
     def plan(self, dimension: int, clients: int | None = None) -> RecordPlan:
-        """The plan of both ends for rows of this dimension and a cohort of so many hospitals.
-
-        >>> s = RecordSum(
-        ...     epsilon=1.0, clip=1.0, records=60_000, sampling=0.14, rounds=60, clients=10,
-        ...     threshold=5, largest_mean=0.3,
-        ... )
-        >>> plan = s.plan(5210)
-        >>> plan.bits, plan.noise_multiplier, plan.epsilon <= 1.0
-        (10, 4.3046875, True)
-        """
+        """The plan of both ends for rows of this dimension and a cohort of so many hospitals."""
         return plan_records(self, dimension, clients)
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
