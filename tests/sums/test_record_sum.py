@@ -134,12 +134,10 @@ def test_a_sample_beyond_its_capacity_is_cut_at_random(monkeypatch):
 
 def test_a_patients_records_are_drawn_together():
     patients = np.array([7, 3, 7, 7, 9, 3])
-    places = record_sample.records_of_patients(6, patients, most_rows=2)
+    places = record_sample.records_of_patients(record_sample.read_patients(patients, 6), 2)
     assert places.tolist() == [[0, 2], [1, 5], [4, -1]]  # of 7 the first two, of 3, of 9
-    assert record_sample.records_of_patients(3, None, 1).tolist() == [[0], [1], [2]]
-    for wrong in ((6, None, 2), (5, patients, 2)):
-        with pytest.raises(ValueError, match=r"most_rows|group"):
-            record_sample.records_of_patients(*wrong)
+    with pytest.raises(ValueError, match="group"):
+        record_sample.read_patients(patients, 5)
 
 
 # Coding

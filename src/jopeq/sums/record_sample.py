@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.parameters import as_annotated
 
 Indices = NDArray[np.int64]
 
@@ -21,25 +20,18 @@ _EXACT = 2.0**53  # floats below it hold every whole number
 _SAMPLE_LANE, _CUT_LANE, _SLOT_LANE = 0, 1, 2  # of a private stream
 
 
-def records_of_patients(count: int, group: Any, most_rows: int) -> Indices:
+def records_of_patients(owners: Indices, most_rows: int) -> Indices:
     """(patients, most_rows): which records each patient has; −1 where there is none.
 
-    Records without a patient's number are left out.
+    ``owners`` are those of all records, −1 for nobody.
     """
-    records: int = as_annotated("count", "int", count)
-    if group is None:
-        if most_rows != 1:
-            raise ValueError(f"most_rows={most_rows} belongs to group: give both or neither")
-        return np.arange(records)[:, None]
-    known = read_patients(group, records)
-    numbered = np.flatnonzero(known >= 0)
-    owners = np.unique(known[numbered], return_inverse=True)[1]
-    order = np.argsort(owners, kind="stable")
-    sizes = np.bincount(owners)
-    ranks = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    numbered = np.flatnonzero(owners >= 0)
+    patients = np.unique(owners[numbered], return_inverse=True)[1]
+    order, sizes = np.argsort(patients, kind="stable"), np.bincount(patients)
+    ranks = np.arange(len(patients)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     places = np.full((len(sizes), most_rows), -1, dtype=np.int64)
     is_kept = ranks < most_rows
-    places[owners[order][is_kept], ranks[is_kept]] = numbered[order[is_kept]]
+    places[patients[order][is_kept], ranks[is_kept]] = numbered[order[is_kept]]
     return places
 
 

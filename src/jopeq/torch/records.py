@@ -38,16 +38,13 @@ class Records:
     def of_patients(self, most_rows: int | None) -> Indices:
         """(patients, most_rows): the good records of each patient; −1 where there is none."""
         if (most_rows is None) != (self.owners is None):
-            raise ValueError(
-                "give group and most_rows, the most records of one patient, or neither"
-            )
-        good = np.flatnonzero(self.is_good)
-        owners = None if self.owners is None else self.owners[good]
-        found = records_of_patients(len(good), owners, most_rows or 1)
+            raise ValueError("group and most_rows belong together: give both, or neither")
+        owners = np.arange(len(self.is_good)) if self.owners is None else self.owners
+        found = records_of_patients(np.where(self.is_good, owners, -1), most_rows or 1)
         if bad := len(self.is_good) - int((found >= 0).sum()):
             told = "%d of the %d records count as zeros: unlike the example, or beyond most_rows"
             _LOG.warning(told, bad, len(self.is_good))
-        return np.where(found >= 0, np.append(good, -1)[found], -1)
+        return found
 
 
 def read_example(example: Any) -> Rows:
