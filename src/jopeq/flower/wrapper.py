@@ -132,7 +132,8 @@ class Wrapper(Strategy):
         """Let ``inner`` do it, without replies that do not fit."""
         received = list(replies)
         good = [one for one in received if not one.has_error() and one.content.metric_records]
-        for index, reason in reversed(bad_metrics(good, self.inner, "evaluate").items()):
+        bad = bad_metrics(good, self.inner, "evaluate")
+        for index, reason in sorted(bad.items(), reverse=True):
             node = good[index].metadata.src_node_id
             self._rounds.warn("left out the evaluation of node %d: %s", node, reason)
             del good[index]
