@@ -283,8 +283,8 @@ class Ledger:
                 raise BudgetSpentError(f"{told}: take more rounds, or a run of another name")
             if not self._pays(run, 1):
                 after = {**self._runs, run.key: run.with_rounds(1)}.values()
-                told = f"one more round would exceed ε = {_plain(self._budget)} for every {unit} "
-                told += f"(spent so far in {self._rounds} rounds); nothing was sent"
+                told = f"one more round would exceed the budget of ε = {_plain(self._budget)}"
+                told += f" for every {unit} (spent in {self._rounds} rounds); nothing was sent"
                 if is_delta_short([one.spent for one in after], self._delta, self._budget):
                     told += f": δ = {self._delta:g} is used up, fewer and larger sums spend less"
                 raise BudgetSpentError(told)
