@@ -204,12 +204,9 @@ def plan_row(
         bias=planned.bias(),
         spread=best_spread(planned, clients) if planned.codec.is_bounded else None,
         error=mean_error(planned, dimension, clients)[0],
-        nominal=guarantee.nominal,
-        per_sample=guarantee.epsilon,
-        per_update=update.epsilon,
-        per_client=client.epsilon,
-        delta=client.delta,
-    )
+        nominal=guarantee.nominal, per_sample=guarantee.epsilon, per_update=update.epsilon,
+        per_client=client.epsilon, delta=client.delta,
+    )  # fmt: skip
 
 
 def _plan_clients(

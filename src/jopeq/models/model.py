@@ -272,18 +272,12 @@ class Model(ABC):
         sent = [math.prod(shape) for step in steps for shape in method.shapes(step).values()]
         error, without, verdict = self._expect()
         return ModelPlan(
-            messages=len(steps),
-            entries=tuple(plan.dimension for plan in plans),
-            bits=tuple(plan.bits for plan in plans),
-            bytes_up=sum(-(-plan.payload_bits // 8) for plan in plans),
-            bytes_down=8 * sum(sent),
-            noise=self.noise_of(0),
-            epsilon=self.epsilon_after([1] * len(steps)),
-            delta=self.delta,
-            standard_error=error,
-            without_privacy=without,
-            verdict=verdict,
-        )
+            messages=len(steps), entries=tuple(plan.dimension for plan in plans),
+            bits=tuple(plan.bits for plan in plans), noise=self.noise_of(0),
+            bytes_up=sum(-(-plan.payload_bits // 8) for plan in plans), bytes_down=8 * sum(sent),
+            epsilon=self.epsilon_after([1] * len(steps)), delta=self.delta,
+            standard_error=error, without_privacy=without, verdict=verdict,
+        )  # fmt: skip
 
     def _expect(self) -> tuple[float | None, float | None, str]:
         """(standard error, the same without privacy, verdict)."""

@@ -274,18 +274,13 @@ class Course:
         spread = Z * math.hypot(math.sqrt(square), *(parts @ noise[: horizon + 1]))
         mean, most = float(parts.sum()), float(edges[horizon] - edges[0])
         return Curve(
-            group=group,
-            times=times,
-            survival=survival,
-            error=survival * error,
-            lower=lower,
-            upper=upper,
+            group=group, times=times, survival=survival, error=survival * error,
+            lower=lower, upper=upper, horizon=float(edges[horizon]),
             at_risk=_descend(self.there[: bins + 1], math.inf),
             events=np.maximum.accumulate(np.maximum(_from_zero(events), 0.0)),
             median=Interval(*(_crossing(times, one) for one in (survival, lower, upper))),
             mean=Interval(mean, max(mean - spread, 0.0), min(mean + spread, most)),
-            horizon=float(edges[horizon]),
-        )
+        )  # fmt: skip
 
 
 def compare(courses: Sequence[Course]) -> LogRank | None:
