@@ -1,41 +1,81 @@
-"""The picture of the front page: ten hospitals, one model, and its accuracy at a patient's ε."""
+"""The picture of the front page: ten hospitals, one model in seven messages, and its accuracy."""
 
 from __future__ import annotations
 
-import math
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jopeq_lab.pictures.colours import DARK, FAINT, GREY, INK, LOOKS, PAGE
-from jopeq_lab.pictures.drawing import dress, name_lines, new_figure, plain_log, save
-from paper.hospitals import EPSILONS
+from jopeq_lab.pictures.colours import DARK, GREY, INK, LOOKS, PAGE
+from jopeq_lab.pictures.drawing import new_figure, save
 
-SET = "CIFAR-10, ImageNet features"
-_OURS = LOOKS["records"].colour
-LINES = {  # method of the runs: name in the picture, colour, format
-    "none": ("no privacy", GREY, "--"),
-    "central": ("a trusted server", INK, "X:"),
-    "shares": ("RecordSum", _OURS, "o-"),
-    "local": ("each hospital adds\nall its noise", LOOKS["laplace"].colour, "s-"),
-    "alone": ("one hospital alone", LOOKS["response"].colour, "D-"),
+FITS, MESSAGES = "fits.jsonl", 7
+FILES = (
+    *("front.svg", "front-phone.svg"),  # of the site, and those of README:
+    *("front.png", "front-dark.png", "front-phone.png", "front-phone-dark.png"),
+)
+SETS = {  # of a panel: its title, its name in fits.jsonl, and the label of the runs in rounds
+    "MNIST, HOG features": ("mnist", "MNIST, HOG"),
+    "CIFAR-10, public ImageNet features": ("cifar", "CIFAR-10, ImageNet features"),
 }
+_OURS = LOOKS["records"].colour
+_ROUNDS = {  # method of the runs in rounds: its name in the picture
+    "shares": "training together in {rounds} rounds",
+    "local": "each adds all the noise, {rounds} rounds",
+    "alone": "one hospital alone, {rounds} rounds",
+}
+Run = Mapping[str, Any]
 
 
-def draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw hospitals and server next to the accuracies; in a file "…-phone" above them.
+def read_fits(path: Path) -> list[dict[str, Any]]:
+    """The lines of fits.jsonl; later ones replace earlier ones of the same kind."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def rows_of(name: str, label: str, fits: Sequence[Run], runs: Sequence[Run]) -> dict[str, float]:
+    """Accuracies at ε = 1 by what the picture calls them; none where the model was not run."""
+    models = [one for one in fits if (one["bench"], one.get("messages")) == (name, MESSAGES)]
+    plain = [one for one in fits if (one["bench"], one.get("table")) == ("converged", name)]
+    if not models or not plain:
+        return {}
+    found = {
+        "converged, without privacy": plain[-1]["accuracy"],
+        f"ε = 1, {MESSAGES} messages, nothing tuned": models[-1]["accuracy"],
+    }
+    for method, said in _ROUNDS.items():
+        mine = [
+            run
+            for run in runs
+            if (run["label"], run["method"], run["epsilon"]) == (label, method, 1.0)
+            and {"hospitals", "partition"}.isdisjoint(run)
+        ]
+        accuracy = 100 * statistics.fmean(run["test_accuracy"] for run in mine)
+        found["ε = 1, " + said.format(rounds=mine[0]["rounds"])] = accuracy
+    return found
+
+
+def draw(fits: Sequence[Run], runs: Sequence[Run], path: Path) -> None:
+    """Hospitals and server beside the accuracies; in a file "…-phone…" above them.
 
     An SVG file follows the page; a PNG file "…-dark" is for dark pages.
     """
-    is_stacked = path.stem.endswith("-phone")
-    figure = new_figure((6.0, 9.6) if is_stacked else (12.0, 4.8))
+    panels = {title: rows_of(*names, fits, runs) for title, names in SETS.items()}
+    panels = {title: rows for title, rows in panels.items() if rows}
+    is_stacked = "-phone" in path.stem
+    high = 3.1 * len(panels)
+    figure = new_figure((6.0, 4.8 + high) if is_stacked else (12.0, 5.0))
     figure.set_layout_engine("none")
-    story = (0.0, 0.5, 1.0, 0.5) if is_stacked else (0.0, 0.0, 0.5, 1.0)
-    chart = (0.12, 0.06, 0.6, 0.38) if is_stacked else (0.56, 0.13, 0.31, 0.75)
-    mine = [r for r in runs if r["label"] == SET and {"hospitals", "partition"}.isdisjoint(r)]
-    _draw_story(figure.add_axes(story), mine)
-    _draw_accuracies(figure.add_axes(chart), mine)
+    part = high / (4.8 + high)
+    story = (0.0, part, 1.0, 1 - part) if is_stacked else (0.0, 0.0, 0.5, 1.0)
+    _draw_story(figure.add_axes(story))
+    top = part if is_stacked else 1.0
+    for place, (title, rows) in enumerate(panels.items()):
+        each = top / len(panels)
+        bottom = top - each * (place + 1) + 0.17 * each
+        left, wide = (0.06, 0.86) if is_stacked else (0.54, 0.43)
+        _draw_accuracies(figure.add_axes((left, bottom, wide, 0.68 * each)), title, rows)
     if path.stem.endswith("-dark"):
         _darken(figure)
     save(figure, path)
@@ -54,13 +94,12 @@ def _darken(figure: Any) -> None:
                 getattr(artist, f"set_{kind}")(DARK[to_hex(colour)])
 
 
-def _draw_story(panel: Any, runs: Sequence[Mapping[str, Any]]) -> None:
+def _draw_story(panel: Any) -> None:
     """Ten hospitals, one of them opened, and what the server gets."""
     from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Wedge
 
     panel.set(xlim=(0, 600), ylim=(0, 480), aspect="equal")
     panel.axis("off")
-    bits = next(r["bits"] for r in runs if r["method"] == "shares" and r["epsilon"] == 1.0)
 
     def write(x: float, y: float, text: str, size: float, colour: str = INK, **look: Any) -> None:
         look = {"ha": "center", "va": "center", **look}
@@ -78,15 +117,15 @@ def _draw_story(panel: Any, runs: Sequence[Mapping[str, Any]]) -> None:
         panel.add_patch(FancyArrowPatch(start, end, shrinkA=0, shrinkB=0, zorder=1, **look))
 
     bold = {"fontweight": "bold"}
-    write(26, 450, "Ten hospitals, one model, ε for every patient", 13.5, ha="left", **bold)
-    write(26, 423, "Patients have to trust only their own hospital.", 10, GREY, ha="left")
+    write(26, 452, "Ten hospitals, one model, ε = 1 for every patient", 14, ha="left", **bold)
+    write(26, 424, "Patients trust only their own hospital.", 13, GREY, ha="left")
     box(26, 150, 206, 222, edgecolor=_OURS, linewidth=2.4, linestyle=(0, (4, 2)))
-    write(129, 388, "only your hospital sees this", 10, _OURS, **bold)
+    write(26, 388, "only your hospital sees this", 12.5, _OURS, ha="left", **bold)
     for place in range(15):
         x, y = 55 + 37 * (place % 5), 334 - 48 * (place // 5)
         panel.add_patch(Circle((x, y + 13), 6, color=GREY, linewidth=0, zorder=3))
         panel.add_patch(Wedge((x, y - 8), 11, 0, 180, color=GREY, linewidth=0, zorder=3))
-    write(129, 184, "clip each patient, add up,\nround with noise, mask", 9.5)
+    write(129, 184, "clip, add up,\nadd noise, mask", 12.5)
     box(408, 164, 170, 152, edgecolor=INK, linewidth=1.8)
     point((236, 258), (404, 250), 2.8, color=_OURS)
     for place in range(9):
@@ -98,52 +137,34 @@ def _draw_story(panel: Any, runs: Sequence[Mapping[str, Any]]) -> None:
         start, end = (236, 126 - 12.5 * place), (421 + 18 * place, 161)
         bend = f"arc3,rad={0.22 + 0.02 * place}"
         point(start, end, 1.1, color=GREY, connectionstyle=bend)
-    write(318, 288, f"{bits} bits × d,\nmasked", 11, _OURS, **bold)
+    write(318, 288, f"{MESSAGES} masked\nshares", 13, _OURS, **bold)
     for row in range(3):
         box(437, 286 - 23 * row, 112, 18, linewidth=1.0)
         panel.plot([449], [295 - 23 * row], "o", color=_OURS, markersize=4, zorder=3)
-    write(493, 216, "the server", 12, **bold)
-    write(493, 187, "sees only the\ntotal + noise", 10)
+    write(493, 220, "the server", 13.5, **bold)
+    write(493, 188, "sees only the\ntotal + noise", 12.5)
     point((493, 318), (493, 350), 1.6, color=INK)
-    write(493, 365, "a model for all", 11)
+    write(493, 365, "a model for all", 13)
 
 
-def _draw_accuracies(panel: Any, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Test accuracy against ε, with the deviation over the seeds."""
-    names, seeds = [], len({run["seed"] for run in runs})
-    for method, (name, colour, how) in LINES.items():
-        mine = [run for run in runs if run["method"] == method]
-        found = [
-            [100 * r["test_accuracy"] for r in mine if method == "none" or r["epsilon"] == epsilon]
-            for epsilon in EPSILONS
-        ]
-        means = [statistics.fmean(one) for one in found]
-        errors = None if method == "none" else [statistics.stdev(one) for one in found]
-        width = 2.6 if method == "shares" else 1.6
-        panel.errorbar(
-            EPSILONS, means, errors, fmt=how, color=colour, capsize=3, linewidth=width,
-            markersize=3 + 1.6 * width, zorder=width,
+def _draw_accuracies(panel: Any, title: str, rows: Mapping[str, float]) -> None:
+    """A dot for each way, with what it is above it."""
+    least = min(rows.values())
+    low = 5 * ((least - 1) // 5)
+    high = 100.0
+    for place, (name, accuracy) in enumerate(rows.items()):
+        is_ours = "messages" in name
+        colour = _OURS if is_ours else INK if "without" in name else GREY
+        look = {"fontweight": "bold"} if is_ours else {}
+        panel.plot([low, high], [-place] * 2, color=GREY, linewidth=0.8, alpha=0.4, zorder=1)
+        panel.plot([accuracy], [-place], "o", color=colour, markersize=14 if is_ours else 9)
+        panel.text(low, 0.2 - place, name, va="bottom", fontsize=13, color=colour, **look)
+        panel.text(
+            high, 0.2 - place, f"{accuracy:.2f}%", va="bottom", ha="right", fontsize=13,
+            color=colour, **look,
         )  # fmt: skip
-        names.append((means[-1], name, colour))
-        if method == "shares":
-            ours = means[EPSILONS.index(1.0)]
-            panel.plot([1.0], [ours], "o", markersize=18, mfc="none", mec=colour, mew=2, zorder=4)
-    sums = [r["test_accuracy"] for r in runs if (r["method"], r["epsilon"]) == ("sum", 1.0)]
-    panel.annotate(
-        f"↓ ClientSum, ε = 1 for the hospital: {100 * statistics.fmean(sums):.0f}%", (0.98, 0.02),
-        xycoords="axes fraction", ha="right", fontsize=10, color=LOOKS["clients"].colour,
-    )  # fmt: skip
-    delta = next(run["delta"] for run in runs if run["method"] == "shares")
-    power = str(round(-math.log10(delta))).translate(str.maketrans("456", "⁴⁵⁶"))
-    dress(panel, xlim=(0.44, 9.0), ylim=(76, 92), ylabel="test accuracy, %")
-    panel.set_title(
-        f"CIFAR-10, public ImageNet features, {seeds} seeds", loc="left", fontsize=11, pad=10
-    )
-    plain_log(panel, "x", EPSILONS)
-    panel.set_xlabel(f"ε for one patient, all rounds together (δ = 10⁻{power})")
-    panel.grid(color=FAINT, alpha=0.3)
-    panel.annotate(
-        f"{ours:.1f}% at ε = 1", (1.0, ours + 0.55), (1.0, 90.6), ha="center", fontsize=12,
-        color=_OURS, fontweight="bold", arrowprops={"arrowstyle": "-", "color": _OURS},
-    )  # fmt: skip
-    name_lines(panel, names)
+    panel.set(xlim=(low, high), ylim=(0.5 - len(rows), 0.8), yticks=[])
+    panel.set_xlabel("test accuracy, %", fontsize=12)
+    panel.tick_params(labelsize=12)
+    panel.set_title(title, loc="left", fontsize=13.5, fontweight="bold", pad=8)
+    panel.spines[["top", "right", "left"]].set_visible(False)

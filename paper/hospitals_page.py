@@ -127,8 +127,9 @@ def write(results: Path, docs: Path) -> None:
     if failed := [said for said, holds in claims(runs).items() if not holds]:
         raise ClaimError(f"{results / RUNS} does not support: {'; '.join(failed)}")
     fill_in(docs / "hospitals.md", START, tables(runs))
-    for name in ("front.png", "front.svg", "front-dark.png", "front-phone.svg"):
-        front.draw(runs, docs / "figures" / name)
+    fits = front.read_fits(results / front.FITS)
+    for name in front.FILES:
+        front.draw(fits, runs, docs / "figures" / name)
 
 
 if __name__ == "__main__":

@@ -164,20 +164,7 @@ def run() -> dict[str, str]:
             lines = [_shown(one) for one in told if not _BAR.search(one)]
             printed[name] = "\n".join(lines).strip("\n")
         shutil.copy(Path(folder) / "out" / "demo" / "demo.svg", PAGE.parent / "figures")
-    stack_demo(PAGE.parent / "figures")
     return printed
-
-
-def stack_demo(figures: Path) -> None:
-    """demo-phone.svg: the right half of demo.svg below the left one."""
-    drawing = (figures / "demo.svg").read_text(encoding="utf-8")
-    size = r'width="([\d.]+)pt" height="([\d.]+)pt" viewBox="[^"]+"'
-    wide, high = (float(one) for one in re.findall(size, drawing)[0])
-    down = f'width="{wide / 2}pt" height="{2 * high}pt" viewBox="0 0 {wide / 2} {2 * high}"'
-    drawing = re.sub(size, down, drawing)
-    for part, move in (("patch_1", "scale(1 2)"), ("axes_2", f"translate({-wide / 2} {high})")):
-        drawing = drawing.replace(f'id="{part}"', f'id="{part}" transform="{move}"')
-    (figures / "demo-phone.svg").write_text(drawing, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def main() -> None:
     """Print the settings of every study and way, a pair for each seed."""
     kernels.use("off")
     for study in demo.STUDIES:
-        for way in demo.WAYS:
+        for way in demo.TUNED:
             chosen = []
             for seed in range(study.seeds):
                 places = list(product(CLIPS, RATES[study.data]))

@@ -18,6 +18,7 @@ from paper.pages import ClaimError
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RUNS = hospitals.read(ROOT / "results" / hospitals.RUNS)
+FITS = front.read_fits(ROOT / "results" / front.FITS)
 COSINE = "torch.optim.lr_scheduler.CosineAnnealingLR"
 ROUNDS = hospitals.Job("MNIST, HOG", "shares", 1.0, 0)
 
@@ -181,10 +182,25 @@ def test_a_claim_that_fails_stops_the_page(tmp_path):
         hospitals_page.write(tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["front-dark.png", "front-phone.svg"])
+@pytest.mark.parametrize("name", front.FILES)
 def test_the_picture_is_drawn(name, tmp_path):
-    front.draw(RUNS, tmp_path / name)
+    front.draw(FITS, RUNS, tmp_path / name)
     assert (tmp_path / name).stat().st_size > 10_000
+    if name.endswith(".svg"):  # the kept one is drawn from the kept results
+        drawn, kept = ((one / name).read_bytes() for one in (tmp_path, ROOT / "docs" / "figures"))
+        assert drawn == kept
+
+
+def test_the_picture_shows_the_headline():
+    rows = front.rows_of("mnist", "MNIST, HOG", FITS, RUNS)
+    assert rows["ε = 1, 7 messages, nothing tuned"] == 97.85
+    assert rows["converged, without privacy"] == 98.93
+    for page in ("README.md", "docs/index.md"):
+        text = (ROOT / page).read_text("utf-8")
+        for accuracy in rows.values():
+            if accuracy != rows["ε = 1, each adds all the noise, 60 rounds"]:
+                assert f"{accuracy:.2f}%" in text, (page, accuracy)
+    assert front.rows_of("nothing", "MNIST, HOG", FITS, RUNS) == {}
 
 
 def test_trials_and_runs_of_a_data_set(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from jopeq.cli.output import (
 from jopeq_lab.cli.bars import runs_bar
 
 if TYPE_CHECKING:
+    from jopeq_lab.demo import Fitted
     from jopeq_lab.training.simulation import Result
 
 
@@ -29,7 +30,7 @@ def demo(
     from jopeq_lab import demo as shown
 
     console, jobs = make_console(), shown.all_jobs(rounds)
-    found: dict[tuple[str, str, float], list[Result]] = {}
+    found: dict[tuple[str, str, float], list[Result | Fitted]] = {}
     with explain_errors(f"--out {out}"), runs_bar(console) as progress:
         out.mkdir(parents=True, exist_ok=True)
         task = progress.add_task("training", total=len(jobs))
@@ -43,16 +44,25 @@ def demo(
     title = "Ten hospitals, one model: test accuracy, %"
     print_table(console, make_table(title, columns, shown.story_rows(found), left=1))
     cancer, digits = shown.STUDIES
+    counts = {
+        result.messages
+        for results in found.values()
+        for result in results
+        if isinstance(result, shown.Fitted)
+    }
+    messages = " or ".join(map(str, sorted(counts)))
     console.print(
         f"cancer: {cancer.each} real patients in each of {shown.HOSPITALS} hospitals, tested on "
         f"{cancer.test} others; mean ± deviation over {cancer.seeds} seeds, which draw them.\n"
         f"digits: {digits.each} MNIST digits in each, a digit standing for a patient; one seed.\n"
         "all noise in each: a hospital adds as much noise as all together need.\n"
         "one alone: a hospital trains on its own patients.\n"
-        "Sphere: each patient reports once, to anybody.\n"
-        "RecordSum: a patient trusts their own hospital, and the server sees only totals.\n"
+        "Sphere: each patient reports once, to anybody; it is for thousands of people.\n"
+        "RecordSum, jopeq.models: patients trust their own hospital, and the server sees\n"
+        f"only totals; jopeq.models takes {messages} messages, and nothing is tuned.\n"
         f"ε is of all rounds together, δ = {cancer.delta:g} and {digits.delta:g}; Sphere needs no "
-        "δ.\nEach row's clip and learning rate are chosen on training records held out.",
+        "δ.\nThe other rows' clip and learning rate are chosen on training records held out.\n"
+        "ClientSum, which protects a whole hospital, is not here: it needs a hundred.",
         highlight=False,
     )
     groups = {name: found["paper", name, shown.PAPER_EPSILON] for name in shown.PAPER}
@@ -73,10 +83,15 @@ def demo(
     console.print(
         f"{shown.HOSPITALS} clients, {digits.each} digits each, "
         f"{rounds or shown.PAPER_ROUNDS} rounds, linear model on pixels. ε is proven against the "
-        "server; of a client: added up over all entries and rounds, and so no promise.",
+        "server. The ε of a client adds up over all entries and rounds: it promises nothing.",
         highlight=False,
     )
     for figure in (out / "demo.svg", out / "demo.png"):
         with explain_errors(f"--out {out}"):
             shown.save_demo(found, figure)
-    console.print(f"saved {figure}")
+    console.print(
+        f"saved {figure}\n"
+        "next: jopeq plan --records 4000 --epsilon 1   will your patients be enough?\n"
+        "      jopeq-lab explore                       the same for numbers that you type",
+        highlight=False,
+    )

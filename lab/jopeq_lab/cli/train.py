@@ -255,8 +255,7 @@ def print_results(results: Sequence[Result]) -> None:
     made = next((make for name, make in tables.items() if name in results[0].facts), _clients_table)
     print_table(console, made(results))
     if "guarantee" in results[0].facts:
-        promise, *terms = results[0].facts["guarantee"].removesuffix(".").split("; ")
-        print_text(promise, *(f"- {one}" for one in terms))
+        print_text(*results[0].facts["guarantee"].splitlines())
     accuracies = [r.test_accuracy for r in results if r.test_accuracy is not None]
     if len(accuracies) > 1:
         spread = statistics.stdev(accuracies)

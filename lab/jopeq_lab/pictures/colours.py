@@ -1,9 +1,9 @@
 """One colour and one marker for each scheme, in every figure and page.
 
-Nine colours, chosen so that any two differ by at least 25 in CIELAB for all kinds of colour vision
-(Machado, Oliveira and Fernandes 2009, full severity), with a contrast of at least 2.5 to white;
-another nine do so on a dark page, with a contrast of at least 4.5. Schemes that differ only in
-their noise share a colour and differ in their marker; so do ``jopeq`` and ``sum``.
+Eight colours, chosen so that any two differ by at least 23 in CIELAB for all kinds of colour vision
+(Machado, Oliveira and Fernandes 2009, full severity); another eight do so on a dark page. Names are
+written in these colours, so each has a contrast of at least 4.5 to its page. Schemes that differ
+only in their noise share a colour and differ in their marker; so do ``jopeq`` and ``clients``.
 
 What is no scheme is drawn in ``INK``, ``GREY`` or ``FAINT``, or, where order counts, in steps of
 ``ORDERED``.
@@ -37,13 +37,13 @@ _SHAPES = dict(
     )
 )
 _PLAIN = ("#000000", "#FFFFFF")
-_QUANTIZED = ("#9CA4A0", "#899491")
-_NOISE = ("#D69800", "#E58308")
-_JOPEQ = ("#AA71B6", "#A96FB4")
-_MVU = ("#673B2C", "#FFD573")
-_RESPONSE = ("#2A45A1", "#0A83FE")
-_SPHERE = ("#A83A00", "#FA3D4A")
-_RECORDS = ("#00BC66", "#3AE4A0")
+_QUANTIZED = ("#4E5664", "#899491")
+_NOISE = ("#9C6E00", "#E58308")
+_JOPEQ = ("#64229A", "#A96FB4")
+_MVU = ("#502D20", "#FFD573")
+_RESPONSE = ("#2107E7", "#0A83FE")
+_SPHERE = ("#7A3305", "#FA3D4A")
+_RECORDS = ("#00874C", "#3AE4A0")
 
 LOOKS = {
     "none": Look(*_PLAIN, "o"),
@@ -63,8 +63,13 @@ LOOKS = {
 }
 """Every scheme, and ``central``: a trusted server that adds the noise."""
 
-INK, GREY, FAINT, PAGE = "#000000", "#666666", "#b0b0b0", "#ffffff"  # FAINT: as Matplotlib's grids
-ORDERED = ("#270144", "#3e5668", "#62a580", "#d29003")
+INK, GREY, FAINT, PAGE = (
+    "#000000",
+    "#666666",
+    "#b0b0b0",
+    "#ffffff",
+)  # FAINT: of Matplotlib's grids alone
+ORDERED = ("#270144", "#3e5668", "#4f9470", "#b37a00")
 """Four steps, such as lattices or numbers of clients: from dark to light."""
 
 DARK = {

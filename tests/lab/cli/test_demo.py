@@ -29,10 +29,12 @@ def test_the_demo_trains_prints_and_draws(lab_command, tmp_path, monkeypatch):
     assert {way.said for way in demo.WAYS.values()} <= {line[1:30].rstrip() for line in lines}
     for study in demo.STUDIES:
         for epsilon in demo.EPSILONS:
-            for way in ("records", "local", "alone", "sum", "sphere"):
+            for way in ("models", "records", "local", "alone", "sphere"):
                 runs = found[study.title, way, epsilon]
                 assert len(runs) == study.seeds
                 assert 0.99 * epsilon < runs[0].epsilon <= epsilon * (1 + 1e-9)
+        messages = {one.messages for one in found[study.title, "models", 1.0]}
+        assert messages == ({7} if study.data == "mnist5k" else {5})
         config = found[study.title, "records", 1.0][0].config.sums
         assert (config.clients, config.records) == (10, 10 * study.each)
         assert found[study.title, "none", 1.0][0].test_accuracy > 0.4  # two rounds already

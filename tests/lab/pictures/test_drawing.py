@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from jopeq.registry import SCHEMES
-from jopeq_lab.pictures.colours import DARK, INK, LOOKS, PAGE, look_of
+from jopeq_lab.pictures.colours import DARK, GREY, INK, LOOKS, ORDERED, PAGE, look_of
 from jopeq_lab.pictures.drawing import (
     dress,
     name_lines,
@@ -64,3 +64,25 @@ def test_every_scheme_has_a_look_of_its_own():
     assert look_of("raw") == LOOKS["none"]
     with pytest.raises(ValueError, match="laplas"):
         look_of("laplas, ε=4")
+
+
+def contrast(one, two):
+    """As WCAG 2 defines it."""
+
+    def light(colour):
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((light(one), light(two)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_letters_and_marks_stand_out_of_light_and_dark_pages():
+    named = {look.colour.lower() for look in LOOKS.values()} | {INK, GREY}
+    for colour in named:
+        assert contrast(colour, PAGE) >= 4.5, colour
+        assert contrast(DARK[colour], DARK[PAGE]) >= 4.5, colour
+    for colour in ORDERED:
+        assert contrast(colour, PAGE) >= 3.0, colour
+        assert contrast(DARK[colour], DARK[PAGE]) >= 3.0, colour
