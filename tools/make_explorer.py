@@ -27,12 +27,11 @@ from jopeq_lab.explorer.grid import (
     AXES,
     MOST_SUMMED,
     PER_ENTRY,
-    RECORD_STOPS,
     Setting,
     entry_scheme,
+    multiplier_table,
     payload_bytes,
     protocol_bytes,
-    record_cell,
     sphere_cell,
     sum_cell,
 )
@@ -45,7 +44,6 @@ Cell = tuple[float, ...] | str  # error, bits and more, or the reason of a refus
 # The tables
 
 DIGITS = 5
-RECORDS_BY = ("clients", "epsilon", "rounds", "entries", "patients")
 
 
 def tables(
@@ -60,22 +58,15 @@ def tables(
     names = ("epsilon", "clients", "rounds", "entries", "delta")  # plans of one cohort have tables
     summed = list(run(_sum, product(*(a[name] for name in names))))
     cohorts = [count for count in a["clients"] if count <= MOST_SUMMED]
-    stops = {**a, **RECORD_STOPS}
-    recorded = list(run(_records, product(*(stops[name] for name in RECORDS_BY))))
     entry = {
         name: list(run(_entry, product((name,), a["epsilon"], a["rate"]))) for name in PER_ENTRY
     }
     return {
         "axes": {name: list(values) for name, values in a.items()},
-        "records": {
-            "by": list(RECORDS_BY),
-            **_columns(recorded),
-            "sampling": [0 if isinstance(cell, str) else cell[2] for cell in recorded],
-        },
+        "multipliers": multiplier_table(),
         "sphere": {"by": ["epsilon", "rounds", "entries"], **_columns(sphere)},
         "clients": {"by": list(names), **_columns(summed)},
         "protocol": {
-            "records": _protocol(stops["clients"], "records"),
             "clients": _protocol(cohorts, "clients"),
         },
         "entry": {
@@ -104,10 +95,6 @@ def _columns(cells: list[Cell]) -> dict[str, list[Any]]:
 
 def _sphere(place: tuple[float, int, int]) -> Cell:
     return sphere_cell(*place)
-
-
-def _records(place: tuple[int, float, int, int, int]) -> Cell:
-    return record_cell(*place)
 
 
 def _sum(place: tuple[float, int, int, int, float]) -> Cell:
@@ -278,8 +265,8 @@ def _learn() -> dict[str, Any]:
         "field": "clients",
         "type": "quantitative",
         "scale": {"type": "log", "domain": [10, 1_000_000], "nice": False},
-        "axis": {**AXIS, "title": "clients a round", "values": [10**p for p in range(1, 7)],
-                 "labelExpr": _units("k", "M")},
+        "axis": {**AXIS, "title": "clients per round, or patients",
+                 "values": [10**p for p in range(1, 7)], "labelExpr": _units("k", "M")},
     }  # fmt: skip
     ends = {"domainMin": {"expr": "low"}, "domainMax": {"expr": "high"}}
     scale = {"type": "log", **ends, "nice": False, "clamp": True}
@@ -369,7 +356,7 @@ def _rows(title: str, values: str, domain: list[float], height: int, label: str)
 
 
 def _bytes() -> dict[str, Any]:
-    return _rows("bytes a client sends in a round", "bytes", [1, 1e8], 190, _units("kB", "MB"))
+    return _rows("bytes that one sends per round", "bytes", [1, 1e8], 190, _units("kB", "MB"))
 
 
 def _epsilon() -> dict[str, Any]:

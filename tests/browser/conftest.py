@@ -1,6 +1,7 @@
 """A headless Chromium for tests, where one can be started; the tests are skipped elsewhere.
 
-It comes by pip: ``pip install 'jopeq[browser]'`` (Qt WebEngine, which is Chromium), and needs the
+The one of the machine is taken (``apt-get install chromium``; see ``pipe.py``). Else it comes by
+pip: ``pip install 'jopeq[browser]'`` (Qt WebEngine, which is Chromium), and needs the
 system libraries every browser needs, such as libEGL and libnss3. ``make docs`` installs it and
 sets JOPEQ_BROWSER=required, so that there nothing is skipped.
 """
@@ -18,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.pipe import PipeBrowser, find_chromium
+
 collect_ignore = ["chromium.py"]  # a program, not a module: it needs what may be missing
 
 _SCRIPT = Path(__file__).with_name("chromium.py")
@@ -27,7 +30,7 @@ _ENVIRONMENT = {
     "QTWEBENGINE_CHROMIUM_FLAGS": "--disable-gpu --no-proxy-server",
 }
 _PATIENCE = 900.0  # seconds: only a hang reaches it
-_REMEDY = "pip install 'jopeq[browser]', and libEGL and libnss3 from the system's packages"
+_REMEDY = "apt-get install chromium, or pip install 'jopeq[browser]' with libEGL and libnss3"
 
 
 class Browser:
@@ -108,6 +111,11 @@ def _not_here(why):
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
+    if program := find_chromium():
+        started = PipeBrowser(program, tmp_path_factory.mktemp("browser"))
+        yield started
+        started.close()
+        return
     if find_spec("PySide6") is None or find_spec("PySide6.QtWebEngineCore") is None:
         _not_here("Qt WebEngine is not installed")
     started = Browser(tmp_path_factory.mktemp("browser") / "log.txt")

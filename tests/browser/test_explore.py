@@ -3,19 +3,18 @@
 import json
 import math
 from dataclasses import asdict
-from importlib import resources
-from itertools import product
 
 import numpy as np
 import pytest
 
-from jopeq.analysis.learning import SIGNAL, judge
+from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
+from jopeq.analysis.plan import plan
 from jopeq.entries.spread import best_spread
+from jopeq.models import Logistic, Number
 from jopeq_lab.explorer import Refusal, Setting, answer, page
 from jopeq_lab.explorer.grid import (
     AXES,
     PER_ENTRY,
-    RECORD_STOPS,
     TOLERANCE,
     entry_scheme,
 )
@@ -36,7 +35,7 @@ def _settings():
     """Whom to trust in turn, every other control at random; the three per-entry schemes in turn."""
     draws = np.random.default_rng(2026)
     one, two, *others = PER_ENTRY
-    kinds = ("sphere", "sum", one, "sphere", "sum", two, "sum", *others)
+    kinds = ("sphere", "clients", one, "sphere", "clients", two, "clients", *others)
     for number in range(COUNT):
         picked = {name: values[draws.integers(len(values))] for name, values in AXES.items()}
         is_once = bool(draws.integers(2))
@@ -77,6 +76,22 @@ def test_the_page_says_what_the_library_says(explorer):
     assert 0 < refused < COUNT / 2
 
 
+NEAR = 0.1  # how far the page's arithmetic may be from the library's search
+CLOSE = 0.03
+
+
+def _typed(explorer, settings):
+    return explorer.run(
+        f"{json.dumps(list(map(asdict, settings)))}.map(setting => {{ explorer.put(setting); "
+        "return { ...explorer.state(), lines: explorer.lines(), "
+        "said: document.querySelector('#learning .verdict').textContent }; })"
+    )
+
+
+def _is_at_a_border(value, borders):
+    return any(abs(math.log(value / border)) < NEAR for border in borders)
+
+
 SPOKEN = {
     "learns": "It learns.",
     "loses some": "It learns, and loses some accuracy.",
@@ -85,36 +100,95 @@ SPOKEN = {
 }
 
 
-def test_every_stop_of_patients_and_hospitals_says_what_the_table_says(explorer):
-    """All 1,125: verdict by the learning rule, bytes, and lines with the table's sampling."""
-    text = (resources.files("jopeq_lab.explorer") / "data" / "grid.json").read_text("utf-8")
-    table = json.loads(text)["records"]
-    axes = {**AXES, **RECORD_STOPS}
-    places = list(product(*(axes[name] for name in table["by"])))
-    assert len(places) == len(table["error"]) == len(table["bits"]) == len(table["sampling"])
+def test_typed_patients_and_hospitals_get_what_plan_says(explorer):
+    """At 120 places between and on those of the table: error, sampling, verdict, enough."""
+    draws = np.random.default_rng(17)
     settings = [
-        Setting(scheme="records", **dict(zip(table["by"], place, strict=True))) for place in places
-    ]
-    found = explorer.run(
-        f"{json.dumps(list(map(asdict, settings)))}.map(setting => {{ explorer.put(setting); "
-        "return { ...explorer.state(), lines: explorer.lines(), "
-        "said: document.querySelector('#learning .verdict').textContent }; })"
-    )
-    codes = set()
-    for place, (setting, shown) in enumerate(zip(settings, found, strict=True)):
+        Setting(
+            scheme="records", epsilon=epsilon, rounds=rounds,
+            patients=int(10 ** draws.uniform(2.5, 6)), clients=int(draws.integers(3, 101)),
+            entries=int(10 ** draws.uniform(1.5, 5)),
+        )
+        for epsilon, rounds in ((0.4, 12), (1.0, 30), (1.5, 80), (6.0, 200))
+        for _ in range(30)
+    ]  # fmt: skip
+    codes, alike = set(), 0
+    for setting, shown in zip(settings, _typed(explorer, settings), strict=True):
         assert shown["setting"] == asdict(setting)
-        error = table["error"][place]
-        if isinstance(error, str):
-            assert shown["answer"] == {"refused": error}
-            continue
-        verdict = judge(error / SIGNAL**2, setting.rounds)
-        assert shown["said"] == SPOKEN[verdict.code], setting
-        assert shown["answer"]["averaged"] == pytest.approx(verdict.averaged, rel=1e-12)
-        assert shown["answer"]["bytes_a_round"] >= table["bits"][place] / 8
-        assert shown["answer"]["epsilon_person"] == setting.epsilon
-        assert shown["lines"] == lines(setting, sampling=table["sampling"][place]), setting
+        job = {"records": setting.patients, "clients": setting.clients}
+        (row,) = plan(setting.epsilon, **job, dimension=setting.entries, rounds=setting.rounds)
+        found, verdict = shown["answer"], row.verdict
+        alike += found["sampling"] == row.scheme.sampling
+        slack = 0.4 if found["sampling"] != row.scheme.sampling else NEAR
+        assert found["averaged"] == pytest.approx(verdict.averaged, rel=slack), setting
+        assert found["enough"] == pytest.approx(row.records_enough, rel=slack), setting
+        if not _is_at_a_border(verdict.averaged, (CLEAR, NOISY, DROWNED)):
+            assert shown["said"] == SPOKEN[verdict.code], setting
+        assert shown["lines"] == lines(setting, sampling=found["sampling"]), setting
         codes.add(verdict.code)
     assert codes == SPOKEN.keys()
+    assert alike > 0.9 * len(settings)
+
+
+def test_typed_tables_get_what_the_model_plans(explorer):
+    """Expected standard errors and verdicts of 60 regressions, and how many would be enough."""
+    draws = np.random.default_rng(18)
+    settings = [
+        Setting(
+            scheme="models", epsilon=epsilon, rounds=messages,
+            patients=int(10 ** draws.uniform(2.5, 5)), clients=int(draws.integers(3, 40)),
+            columns=int(draws.integers(1, 30)),
+        )
+        for epsilon, messages in ((0.6, 5), (1.0, 7), (3.0, 10))
+        for _ in range(20)
+    ]  # fmt: skip
+    said = {"Enough patients.": "enough", "Noise: nothing is told.": "noise"}
+    heard = set()
+
+    def planned(setting, patients):
+        columns = [Number(f"x{n}", 0, 1) for n in range(setting.columns)]
+        threshold = max(3, setting.clients // 2 + 1)
+        terms = {"clients": setting.clients, "threshold": threshold, "messages": setting.rounds}
+        return Logistic("y", columns, epsilon=setting.epsilon, records=patients, **terms).plan()
+
+    for setting, shown in zip(settings, _typed(explorer, settings), strict=True):
+        found, expected = shown["answer"], planned(setting, setting.patients)
+        assert found["standard_error"] == pytest.approx(expected.standard_error, rel=CLOSE)
+        assert found["without_privacy"] == pytest.approx(expected.without_privacy, rel=1e-9)
+        verdict = said.get(shown["said"], "wide")
+        heard.add(verdict)
+        ratio = setting.patients / found["enough"]
+        if abs(math.log(ratio)) > NEAR and verdict != "noise":
+            assert (verdict == "enough") == (expected.verdict == "enough patients"), setting
+        assert planned(setting, math.ceil(1.1 * found["enough"])).verdict == "enough patients"
+        fewer = planned(setting, math.floor(0.85 * found["enough"])).verdict
+        assert fewer != "enough patients", setting
+        assert shown["lines"] == lines(setting), setting
+    assert heard == {"enough", "noise", "wide"}
+
+
+def test_numbers_out_of_range_are_named_by_their_box(explorer):
+    """Typed by hand, one after the other; a right number is right again."""
+    explorer.run("explorer.put({ ...explorer.state().setting, scheme: 'records' })")
+    found = explorer.run(
+        """[["n-patients", "50", "40000"], ["n-clients", "2", "10"], ["n-epsilon", "", "1"],
+            ["n-rounds", "3.5", "30"], ["n-entries", "20000000", "7850"]].map(([id, bad, good]) => {
+          const box = document.getElementById(id), rows = [];
+          for (const value of [bad, good]) {
+            box.value = value;
+            box.dispatchEvent(new Event("input", { bubbles: true }));
+            rows.push([explorer.state().answer.refused ?? "",
+                       document.querySelector("#privacy .text").textContent]);
+          }
+          return rows;
+        })"""
+    )
+    for (refused, told), (again, fine) in found:
+        assert refused == "range"
+        assert " to " in told
+        assert "NaN" not in told
+        assert again == ""
+        assert "NaN" not in fine
 
 
 def test_sliders_step_through_all_stops_whatever_is_protected(explorer):
@@ -122,10 +196,12 @@ def test_sliders_step_through_all_stops_whatever_is_protected(explorer):
     found = explorer.run(
         """(() => {
           const rows = [];
-          explorer.put({ ...explorer.state().setting, scheme: "sum", clients: 1000000 });
+          explorer.put({ ...explorer.state().setting, scheme: "clients", epsilon: 4, rounds: 10,
+                         entries: 7850, clients: 1000000 });
           for (const trust of document.querySelectorAll("input[name=trust]")) {
             trust.click();
-            for (const slider of document.querySelectorAll("input[type=range]:enabled")) {
+            const inside = "#sliders:not([hidden]) input[type=range]:enabled";
+            for (const slider of document.querySelectorAll(inside)) {
               const before = slider.value;
               for (let stop = 0; stop <= Number(slider.max); stop++) {
                 slider.value = stop;
@@ -149,7 +225,6 @@ def test_sliders_step_through_all_stops_whatever_is_protected(explorer):
         assert not any(word in " ".join(row["said"]) for word in ("undefined", "NaN", "{")), row
         assert bool(row["code"]) != row["isRefused"], row
     for (trust, name), values in stepped.items():
-        axes = {**AXES, **RECORD_STOPS} if trust == "records" else AXES
-        assert values == list(axes[name]), (trust, name)
-    assert {trust for trust, _ in stepped} == {"records", "sum", "sphere", "entry"}
+        assert values == list(AXES[name]), (trust, name)
+    assert {trust for trust, _ in stepped} == {"clients", "sphere", "entry"}
     assert explorer.heard() == {"complaints": [], "outside": []}

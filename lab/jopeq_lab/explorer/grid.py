@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
+from dp_accounting import get_sigma_gaussian
 
 from jopeq.analysis.learning import judge, mean_error
 from jopeq.circle import graph_for
@@ -25,7 +26,8 @@ from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import LEAST_EPSILON, Sphere
 from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_plan import SIGNAL
+from jopeq.sums.record_accounting import least_multiplier
+from jopeq.sums.record_plan import SAMPLINGS, SIGNAL, Proposal
 from jopeq.sums.record_sum import RecordSum
 from jopeq.wire.coders import Packing
 from jopeq.wire.payload import varint
@@ -37,28 +39,33 @@ AXES: dict[str, tuple[Any, ...]] = {
     "rounds": (1, 10, 30, 100, 300),
     "entries": (1_000, 7_850, 100_000, 1_000_000, 10_000_000),
     "rate": (1.0, 2.0, 3.0, 4.0, 8.0),
-    "patients": (400, 4_000, 40_000),
 }
 PER_ENTRY = ("response", "jopeq")
 SCHEMES = ("records", "sphere", "clients", *PER_ENTRY)
 MOST_SUMMED = 100_000  # clients of one secure sum
-RECORD_STOPS = {"clients": AXES["clients"][:3], "epsilon": AXES["epsilon"][:-1]}  # the first ones
-RECORD_DELTA = 1e-5  # below 1/patients at every stop
+RECORD_DELTA = 1e-5
+RECORD_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the table of multipliers
+RECORD_ROUNDS = (1, 3, 10, 30, 100, 300)
+PRICE = 1.026  # squared error of a sum's plan compared with that of central noise
+BITS = 10  # of a number in a share: plans take 6 to 16
+MOST_SIZE = 5e11  # clients·entries·rounds·(1 + e^ε): beyond it noise tables may be too coarse
+DEARER, WIDE = 1.25, 1.5  # as in jopeq.sums.record_plan and jopeq.models.plan; tests compare
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits
 
-Reason = Literal["thin", "many", "beyond", "fine", "room", "tables", "plan"]
+Reason = Literal["thin", "many", "range", "messages", "large", "room", "tables", "plan"]
 REASONS: dict[Reason, str] = {
     "thin": "ε = {epsilon} for {times} rounds leaves less than 1/64 for each, which sphere "
     "refuses. Raise ε, or let each client take part in fewer rounds.",
     "many": "A secure sum takes at most 100,000 clients. Take fewer a round, or trust nobody.",
-    "beyond": "This page has plans for up to 100 hospitals and ε = 8 of a patient. "
-    "For more hospitals: jopeq plan --records.",
-    "fine": "No plan holds so many parameters in {times} rounds for so few patients. Take fewer "
-    "parameters or rounds, more patients, or a larger ε.",
+    "range": "This page takes numbers in these ranges. {what}.",
+    "messages": "A regression with intervals takes at least 4 messages: three find the model, the "
+    "others make it exact.",
+    "large": "This is too large for this page: the library may refuse it. Ask jopeq plan "
+    "--records. Fewer parameters or rounds help, and a smaller ε, whose noise is larger.",
     "room": "32 bits an entry cannot hold the sum of {clients} clients at this size. Take fewer "
     "clients a round, or a larger model.",
     "tables": "The noise tables of a secure sum are not fine enough for so many entries and "
-    "rounds. Take fewer of them, or raise ε or δ.",
+    "rounds. Take fewer of them, lower ε, or raise δ.",
     "plan": "No plan of a secure sum holds this ε. Raise ε, or take fewer rounds.",
 }
 
@@ -75,6 +82,7 @@ class Setting:
     entries: int = 7850
     rate: float = 2.0
     patients: int = 4_000  # of all hospitals together
+    columns: int = 10  # of a regression on tables
     is_once: bool = False
 
     @property
@@ -133,9 +141,7 @@ def answer(setting: Setting) -> Answer:
     bits: float
     if s.scheme == "records":
         planned = record_cell(s.clients, s.epsilon, s.rounds, s.entries, s.patients)
-        if isinstance(planned, str):
-            raise Refusal(planned, s)
-        noise, bits, _ = planned
+        noise, bits = planned.plan.error, planned.plan.payload_bits
         error = noise / SIGNAL**2
         sent = math.ceil(bits / 8) + protocol_bytes(s.clients, s.threshold)
         entry = update = person = s.epsilon
@@ -183,18 +189,48 @@ def answer(setting: Setting) -> Answer:
 
 
 @lru_cache(maxsize=1024)
-def record_cell(
-    clients: int, epsilon: float, rounds: int, entries: int, patients: int
-) -> tuple[float, int, float] | Reason:
-    """(Error of the mean over C², bits of a share, sampling), as ``jopeq plan --records`` plans."""
-    if clients not in RECORD_STOPS["clients"] or epsilon not in RECORD_STOPS["epsilon"]:
-        return "beyond"
+def record_cell(clients: int, epsilon: float, rounds: int, entries: int, patients: int) -> Proposal:
+    """The proposal of ``jopeq plan --records``, with which the page's arithmetic is compared."""
     given: dict[str, Any] = {"records": patients, "clients": clients, "dimension": entries}
-    try:
-        found = RecordSum.propose(epsilon=epsilon, **given, delta=RECORD_DELTA, rounds=(rounds,))
-    except ValueError:
-        return "fine"
-    return found.plan.error, found.plan.payload_bits, found.scheme.sampling
+    return RecordSum.propose(epsilon=epsilon, **given, delta=RECORD_DELTA, rounds=(rounds,))
+
+
+def multiplier_table() -> dict[str, Any]:
+    """The noise that ε takes: of Gaussian sums, and what sampling and few rounds change about it.
+
+    ``mu`` is that of one sum of everybody. ``ratios`` compare the accountant's multiplier with the
+    central limit's, which is why a few places are enough: it is smooth in ε and rounds.
+    """
+    fine = tuple(float(f"{0.25 * 2 ** (place / 4):.4g}") for place in range(21))
+    return {
+        "epsilons": fine,
+        "mu": [1.0 / get_sigma_gaussian(*_left(one)) for one in fine],
+        "some_epsilons": RECORD_EPSILONS,
+        "rounds": RECORD_ROUNDS,
+        "samplings": SAMPLINGS,
+        "ratios": [
+            [[multiplier_ratio(one, q, rounds) for rounds in RECORD_ROUNDS]
+             for one in RECORD_EPSILONS]
+            for q in SAMPLINGS
+        ],
+    }  # fmt: skip
+
+
+def _left(epsilon: float) -> tuple[float, float]:
+    """What ``RecordPlan`` leaves of ε and δ for noise."""
+    kept = 2.0**-11
+    delta = RECORD_DELTA * (1.0 - 2.0 * 2.0**-10 - 2.0**-6) * math.exp(-kept * epsilon)
+    return epsilon * (1.0 - 2.0**-9 - 2.0 * kept), delta
+
+
+def multiplier_ratio(epsilon: float, sampling: float, rounds: int) -> float:
+    """The accountant's multiplier over that of the central limit."""
+    left = _left(epsilon)
+    mu = 1.0 / float(get_sigma_gaussian(*left))
+    many = math.sqrt(rounds) / mu
+    if sampling < 1.0:
+        many = 1.0 / math.sqrt(math.log1p((mu / sampling) ** 2 / rounds))
+    return round(least_multiplier(*left, sampling, rounds, 1) / many, 5)
 
 
 @lru_cache(maxsize=1024)

@@ -35,6 +35,8 @@ def lines(
         "spread": "" if spread is None else f"{spread:g}",
         "patients": str(s.patients),
         "sampling": "" if sampling is None else f"{sampling:g}",
+        "columns": str(s.columns),
+        "models_threshold": str(max(3, s.clients // 2 + 1)),
         "more": f", max_entries={s.entries}" if s.entries > MOST_ENTRIES else "",
     }
     return {

@@ -7,10 +7,22 @@ from importlib import resources
 from typing import Any
 
 from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
+from jopeq.models.inference import BURNED, Binomial
 from jopeq.privacy.guarantee import STRENGTHS
 from jopeq.sums.record_plan import SIGNAL
 from jopeq.versions import __version__
-from jopeq_lab.explorer.grid import PER_ENTRY, REASONS, RECORD_STOPS, SCHEMES, Setting
+from jopeq_lab.explorer.grid import (
+    BITS,
+    DEARER,
+    MOST_SIZE,
+    PER_ENTRY,
+    PRICE,
+    REASONS,
+    SCHEMES,
+    WIDE,
+    Setting,
+    protocol_bytes,
+)
 from jopeq_lab.explorer.lines import LINES, MOST_ENTRIES
 from jopeq_lab.pictures.colours import LOOKS
 
@@ -32,7 +44,8 @@ def page(home: str = "") -> str:
 
 def _data() -> dict[str, Any]:
     """Everything that the page knows."""
-    default = Setting(scheme="records", epsilon=1.0, clients=10, rounds=30, patients=40_000)
+    default = Setting(scheme="models", epsilon=1.0, clients=10, rounds=7, patients=4_000)
+    slider = Setting()
     return {
         "version": __version__,
         "grid": json.loads(_read("grid.json")),
@@ -44,9 +57,18 @@ def _data() -> dict[str, Any]:
         "per_entry": PER_ENTRY,
         "looks": {name: [*LOOKS[name][:2], LOOKS[name].shape] for name in (*SCHEMES, "none")},
         "tiers": list(STRENGTHS.items()),
-        "records": {"signal": SIGNAL, "stops": RECORD_STOPS},
+        "records": {
+            "signal": SIGNAL,
+            "dearer": DEARER,
+            "price": PRICE,
+            "bits": BITS,
+            "most": MOST_SIZE,
+            "protocol": protocol_bytes(10, 5),
+        },
+        "models": {"burned": BURNED, "wide": WIDE, "balance": Binomial.balance},
         "learns": [CLEAR, NOISY, DROWNED],
         "default": {name: getattr(default, name) for name in Setting.__dataclass_fields__},
+        "slider": {name: getattr(slider, name) for name in Setting.__dataclass_fields__},
     }
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from jopeq.analysis.plan import plan
 from jopeq.entries.spread import best_spread, normalised_error
+from jopeq.models import plan as model_plan
+from jopeq.sums import record_plan
 from jopeq_lab.explorer import Refusal, Setting, answer, grid, page
-from jopeq_lab.explorer.grid import AXES, PER_ENTRY, RECORD_STOPS, TOLERANCE, entry_scheme
+from jopeq_lab.explorer.grid import AXES, DEARER, PER_ENTRY, TOLERANCE, WIDE, entry_scheme
 
 REMEDY = "python tools/make_explorer.py grid"
 
@@ -63,30 +65,23 @@ def test_the_tables_equal_the_library_at_places_of_every_kind(kept, drawn):
         assert (table["epsilon"][place] or math.inf) == pytest.approx(expected, rel=TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("hospitals", "epsilon", "rounds", "entries", "patients", "code"),
-    [
-        (10, 1.0, 30, 7850, 40_000, "learns"),
-        (30, 8.0, 10, 1000, 400, "loses some"),
-        (100, 1.0, 10, 1000, 4_000, "learns"),
-    ],
-)
-def test_the_table_of_records_equals_the_plan(
-    kept, hospitals, epsilon, rounds, entries, patients, code
-):
-    """Ten hospitals at ε = 1 for a patient learn."""
-    (row,) = plan(epsilon, records=patients, clients=hospitals, dimension=entries, rounds=rounds)
-    assert row.verdict.code == code
-    table, values = kept["records"], (hospitals, epsilon, rounds, entries, patients)
-    place = _place(table["by"], values, {**AXES, **RECORD_STOPS})
-    assert table["error"][place] == pytest.approx(row.plan.error, rel=TOLERANCE), REMEDY
-    assert table["bits"][place] == row.plan.payload_bits, REMEDY
-    assert table["sampling"][place] == row.scheme.sampling, REMEDY
-    given = {"epsilon": epsilon, "rounds": rounds, "entries": entries, "patients": patients}
-    found = answer(Setting(scheme="records", clients=hospitals, **given))
+def test_the_table_of_multipliers_equals_the_accountant(kept):
+    rng, table = np.random.default_rng(3), kept["multipliers"]
+    assert table["samplings"] == list(grid.SAMPLINGS)
+    for _ in range(3):
+        q, e, r = (int(rng.integers(n)) for n in (8, 6, 6))
+        given = table["some_epsilons"][e], table["samplings"][q], table["rounds"][r]
+        assert table["ratios"][q][e][r] == pytest.approx(grid.multiplier_ratio(*given), rel=1e-4)
+    assert (DEARER, WIDE) == (record_plan._DEARER, model_plan._WIDE)
+
+
+def test_patients_are_answered_by_the_plan():
+    (row,) = plan(1.0, records=40_000, clients=10, dimension=7850, rounds=30)
+    given = {"epsilon": 1.0, "rounds": 30, "entries": 7850, "patients": 40_000}
+    found = answer(Setting(scheme="records", clients=10, **given))
     assert found.averaged == row.verdict.averaged
-    assert found.epsilon_person == epsilon == row.scheme.guarantee.epsilon
-    assert found.delta == row.plan.delta <= 1 / patients
+    assert found.epsilon_person == 1.0 == row.scheme.guarantee.epsilon
+    assert found.delta == row.plan.delta
 
 
 def test_answers_are_those_of_the_plan():
@@ -114,7 +109,6 @@ def test_answers_are_those_of_the_plan():
     ("reason", "setting"),
     [
         ("thin", Setting(scheme="sphere", epsilon=0.5, rounds=100)),
-        ("beyond", Setting(scheme="records", clients=300)),
         ("many", Setting(scheme="clients", clients=300_000)),
         (
             "tables",
