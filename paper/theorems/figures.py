@@ -109,20 +109,23 @@ def draw_noise_share(part: Part, panels: Any) -> None:
     second.set_title("Hatched: ε = ∞", loc="left", fontsize=10)
 
 
+_LIKE = ("response", "jopeq", "records")  # looks for three kinds of one scheme
+
+
 def draw_aggregation(part: Part, panels: Any) -> None:
     """Theorem III.4: measured error and bound against K."""
     titles = ("Features of one size", "The j-th feature of size 1/j")
     for panel, features, title in zip(panels, FEATURES, titles, strict=True):
         shown = {(features, name, "equal") for name in SHOWN}
         rows = [r for r in part["rows"] if (r["features"], r["scheme"], r["weights"]) in shown]
-        for row, fill in zip(rows, ("none", "full", "bottom"), strict=True):
-            look, label = look_of(row["scheme"]), f"{row['scheme']} (slope {signed(row['slope'])})"
-            style: Any = {"fmt": look.marker, "ms": 5, "color": look.colour, "fillstyle": fill}
+        for row, like in zip(rows, _LIKE, strict=True):
+            look, label = LOOKS[like], f"{row['scheme']} (slope {signed(row['slope'])})"
+            style: Any = {"fmt": look.marker, "ms": 5, "color": look.colour}
             bars = SIGMAS * np.array(row["error"])
             panel.errorbar(row["counts"], row["measured"], yerr=bars, label=label, **style)
         for line, name, dashes in _LINES:
             panel.plot(rows[0]["counts"], rows[0][line], dashes, color=INK, lw=1.2, label=name)
-        dress(panel, title, ylabel="E‖w̃ − w‖²")
+        dress(panel, title, ylabel=r"$E\,\|\tilde{w} - w\|^2$")
         plain_log(panel, "x")
         plain_log(panel, "y")
         panel.legend(loc="lower left", fontsize=8, frameon=False)
@@ -137,7 +140,11 @@ def draw_convergence(part: Part, panels: Any) -> None:
         rows = {r["scheme"]: r for r in mine if r["scheme"] in ("none", "jopeq", CLIPPED)}
         names = [_band(panel, row, scheme) for scheme, row in rows.items()]
         names += [_bound(panel, rows["jopeq"], *bound) for bound in _BOUNDS]
-        dress(panel, f"{', '.join(place)}, ψ = {rows['jopeq']['gap']:.2g}", ylabel="F(w_t) − F*")
+        dress(
+            panel,
+            f"{', '.join(place)}, ψ = {rows['jopeq']['gap']:.2g}",
+            ylabel=r"$F(w_t) - F^\star$",
+        )
         plain_log(panel, "x")
         plain_log(panel, "y")
         name_lines(panel, names)

@@ -66,7 +66,11 @@ def demo(
         highlight=False,
     )
     groups = {name: found["paper", name, shown.PAPER_EPSILON] for name in shown.PAPER}
-    last = {name: group[0].history[-1] for name, group in groups.items()}
+    last = {
+        name: one.history[-1]
+        for name, (one,) in groups.items()
+        if not isinstance(one, shown.Fitted)
+    }
     paper = make_table(
         f"The paper's schemes: ε = {shown.PAPER_EPSILON:g} for each entry, not for a patient",
         {

@@ -10,6 +10,7 @@ from jopeq.analysis.learning import CLEAR, DROWNED, NOISY
 from jopeq.models.inference import BURNED, Binomial
 from jopeq.privacy.guarantee import STRENGTHS
 from jopeq.sums.record_plan import SIGNAL
+from jopeq.sums.record_sum import RecordSum
 from jopeq.versions import __version__
 from jopeq_lab.explorer.grid import (
     BITS,
@@ -64,6 +65,7 @@ def _data() -> dict[str, Any]:
             "bits": BITS,
             "most": MOST_SIZE,
             "protocol": protocol_bytes(10, 5),
+            "dependence": RecordSum.batch_dependence,
         },
         "models": {"burned": BURNED, "wide": WIDE, "balance": Binomial.balance},
         "learns": [CLEAR, NOISY, DROWNED],

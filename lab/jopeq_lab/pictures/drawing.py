@@ -107,7 +107,7 @@ def _apart(wanted: Sequence[float], sizes: Sequence[float]) -> list[float]:
     """The places between 0 and 1 nearest to ascending ones where things of these sizes have room.
 
     >>> _apart([0.5, 0.5, 1.0], sizes=[0.25, 0.25, 0.25])
-    [0.375, 0.625, 1.0]
+    [0.375, 0.625, 0.875]
     """
     offsets = [0.0, *accumulate((one + two) / 2 for one, two in pairwise(sizes))]
     groups: list[list[float]] = []  # of places less their offsets; a group stays together
@@ -116,7 +116,7 @@ def _apart(wanted: Sequence[float], sizes: Sequence[float]) -> list[float]:
         while len(groups) > 1 and statistics.fmean(groups[-2]) > statistics.fmean(groups[-1]):
             groups[-2:] = [groups[-2] + groups[-1]]
     means = [statistics.fmean(group) for group in groups for _ in group]
-    most = 1.0 - offsets[-1]
+    most = 1.0 - offsets[-1] - (sizes[-1] / 2 if sizes else 0.0)  # the title is above
     pairs = zip(means, offsets, strict=False)
     return [max(0.0, min(most, mean)) + offset for mean, offset in pairs]
 

@@ -54,7 +54,9 @@ function planRecords(s) {
   const whole = multiplier(s.epsilon, 1, s.rounds);
   const q = data.grid.multipliers.samplings.find((one) => one * s.patients >= 1 &&
     (one === 1 || multiplier(s.epsilon, one, s.rounds) / one <= Math.sqrt(data.records.dearer) * whole));
-  const noise = multiplier(s.epsilon, q, s.rounds) / (q * s.patients);
+  const batch = q * s.patients, most = Math.min(s.patients, batch + 6 * Math.sqrt(batch));
+  const moved = 1 + most * data.records.dependence; // by one patient, through the other rows of a sample
+  const noise = (multiplier(s.epsilon, q, s.rounds) * moved) / batch;
   const error = (data.records.price * s.clients / (s.clients - 1) * s.entries * noise ** 2) / data.records.signal ** 2;
   const averaged = error / s.rounds, clear = data.learns[0];
   const needed = 1.02 * s.patients * Math.sqrt(averaged / clear);
@@ -189,7 +191,7 @@ function privacyWords(s, a) {
 }
 
 function learningWords(s, a) {
-  const enough = a.enough === s.patients ? "" : a.enough < s.patients ? `${plain(s.patients)} patients are enough; so are ${plain(a.enough)}.` : `${plain(a.enough)} patients would be enough.`;
+  const enough = !isTyped(s) || a.enough === s.patients ? "" : a.enough < s.patients ? `${plain(s.patients)} patients are enough; so are ${plain(a.enough)}.` : `${plain(a.enough)} patients would be enough.`;
   if (s.scheme === "models") {
     const errors = `Expected standard error ${threeDigits(a.standard_error)} of a coefficient times its column's standard deviation, against ${threeDigits(a.without_privacy)} without privacy. ${enough}`;
     const more = " Or take fewer columns, or a larger ε.";
