@@ -193,8 +193,7 @@ def test_the_picture_is_drawn(name, tmp_path):
 
 def test_the_picture_shows_the_headline():
     rows = front.rows_of("mnist", "MNIST, HOG", FITS, RUNS)
-    assert rows["ε = 1, 7 messages, nothing tuned"] == 97.85
-    assert rows["converged, without privacy"] == 98.93
+    assert [*rows][:2] == ["converged, without privacy", "ε = 1, 7 messages, nothing tuned"]
     for page in ("README.md", "docs/index.md"):
         text = (ROOT / page).read_text("utf-8")
         for accuracy in rows.values():
