@@ -50,12 +50,16 @@ def test_a_scheme_of_another_package_gets_rows_and_stops_no_claim(tmp_path, monk
         "import jopeq\n"
         "def scheme(epsilon, rate):\n"
         "    return jopeq.JoPEQ(epsilon=epsilon, rate=rate, lattice='A2')\n"
+        "def number(epsilon):\n"
+        "    return epsilon\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(mnist, "ADDED", {})
     before = {name: len(list(jobs())) for name, jobs in TRAININGS.items()}
     with pytest.raises(ValueError, match=r"--add mypackage:nothing: .* give an importable"):
         mnist.add("mypackage:nothing")
+    with pytest.raises(ValueError, match=r"number makes 4.0, which is no Scheme"):
+        mnist.add("mypackage:number")
     mnist.add("mypackage:scheme")
     added = {name: len(list(jobs())) - before[name] for name, jobs in TRAININGS.items()}
     assert added == {"table1": 9, "fig2": 24, "fig3": 3, "table2": 0}
