@@ -57,9 +57,15 @@ class ClientSum:
         The most shares that one client makes.
     largest_mean : float, default 1.0
         Bound on the length of the mean update, in units of C. Updates of clients point in different
-        directions, so their mean is shorter.
-    colluding, bits, dropouts
-        As for ``RecordSum``, whose ``largest_mean`` says what happens beyond it.
+        directions, so their mean is shorter. Beyond it entries wrap around: the mean is then wrong,
+        and (ε, δ) still holds.
+    colluding : int, default 1
+        How many clients may tell the server their shares, or be curious themselves.
+    bits : int, optional
+        b, per entry of a share, as for ``RecordSum``.
+    dropouts : {"recover", "repeat"}
+        What happens if a client is missing. "recover": sums of ``threshold`` clients open, which
+        must carry all the noise. "repeat": a smaller cohort is asked again, for a new share.
     """
 
     name: ClassVar[str] = "clients"
