@@ -199,6 +199,8 @@ def test_the_picture_shows_the_headline():
         for accuracy in rows.values():
             if accuracy != rows["ε = 1, each adds all the noise, 60 rounds"]:
                 assert f"{accuracy:.2f}%" in text, (page, accuracy)
+    rows = front.rows_of("cifar", "CIFAR-10, ImageNet features", FITS, RUNS)
+    assert any("without privacy" in name for name in rows)
     assert front.rows_of("nothing", "MNIST, HOG", FITS, RUNS) == {}
 
 

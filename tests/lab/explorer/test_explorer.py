@@ -9,7 +9,7 @@ import pytest
 
 from jopeq.analysis.plan import plan
 from jopeq.entries.spread import best_spread, normalised_error
-from jopeq.models import plan as model_plan
+from jopeq.models import model as models_model
 from jopeq.sums import record_plan
 from jopeq_lab.explorer import Refusal, Setting, answer, grid, page
 from jopeq_lab.explorer.grid import AXES, DEARER, PER_ENTRY, TOLERANCE, WIDE, entry_scheme
@@ -72,7 +72,7 @@ def test_the_table_of_multipliers_equals_the_accountant(kept):
         q, e, r = (int(rng.integers(n)) for n in (8, 6, 6))
         given = table["some_epsilons"][e], table["samplings"][q], table["rounds"][r]
         assert table["ratios"][q][e][r] == pytest.approx(grid.multiplier_ratio(*given), rel=1e-4)
-    assert (DEARER, WIDE) == (record_plan._DEARER, model_plan._WIDE)
+    assert (DEARER, WIDE) == (record_plan._DEARER, models_model._WIDE)
 
 
 def test_patients_are_answered_by_the_plan():
