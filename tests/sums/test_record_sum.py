@@ -97,6 +97,12 @@ def test_the_guarantee_is_of_a_record(scheme):
     for word in ("in the data at all", "one hospital", "20 rounds", "attempt", "0.25", "colluding"):
         assert word in text
     assert "at most 3 hospitals" in str(jopeq.RecordSum(**GIVEN, hospitals_per_person=3).guarantee)
+    visits = jopeq.RecordSum(
+        **(GIVEN | {"sampling": 1.0}), hospitals_per_person=9
+    )  # of 4 hospitals
+    assert "at most 9 records, in one hospital or several" in str(visits.guarantee)
+    alone = jopeq.RecordSum(**(GIVEN | {"sampling": 1.0})).plan(31).noise_multiplier
+    assert visits.plan(31).noise_multiplier == pytest.approx(9 * alone, rel=0.01)
     assert pickle.loads(pickle.dumps(scheme)) == scheme
     assert jopeq.scheme_from_spec(scheme.spec) == scheme == jopeq.scheme("records", **GIVEN)
 

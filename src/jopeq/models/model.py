@@ -246,7 +246,7 @@ class Model(ABC):
         return self._sum.evaluation if self.is_other(step) else self._sum
 
     def is_other(self, step: int) -> bool:
-        """Whether the sum of a step has another dimension than the first sum; there are two."""
+        """True if the sum of a step differs in dimension from the first; there are two."""
         return self.method.dimension(step) != self.method.dimension(0)
 
     def plan_of(self, step: int, clients: int | None = None) -> RecordPlan:

@@ -108,7 +108,8 @@ class RecordSum:
         Bound on the length of the mean row, in units of C. A smaller one needs fewer bits. Where
         the mean is longer, entries wrap around: the mean is then wrong, (ε, δ) holds all the same.
     hospitals_per_person : int, default 1
-        Hospitals in which one person may have a record.
+        Hospitals in which one person may have a record. With ``sampling=1.0``: the most records of
+        one person, in one hospital or several.
     most_records : int, optional
         Public bound on the records of one hospital, by default ``records``. Every round is padded
         to the largest sample, which a smaller bound makes smaller.
@@ -160,10 +161,10 @@ class RecordSum:
             count = getattr(self, name)
             if not least <= count <= _MOST_SUMS:
                 raise ValueError(f"{name} must be from {least} to {_MOST_SUMS}, got {count}")
-        if not 1 <= self.hospitals_per_person <= min(self.clients, _MOST_HOSPITALS):
-            bounds = f"1 to clients={self.clients}, at most {_MOST_HOSPITALS}"
+        most = _MOST_HOSPITALS if self.sampling == 1.0 else min(self.clients, _MOST_HOSPITALS)
+        if not 1 <= self.hospitals_per_person <= most:
             raise ValueError(
-                f"hospitals_per_person must be from {bounds}, got {self.hospitals_per_person}"
+                f"hospitals_per_person must be from 1 to {most}, got {self.hospitals_per_person}"
             )
         if not 0.0 <= self.batch_dependence <= 1.0:
             raise ValueError(
@@ -252,11 +253,12 @@ class RecordSum:
         answered = "" if self.dropouts == "recover" else " that all answered"
         evaluations = f" and {count_of(self.evaluations, 'evaluation')}" * bool(self.evaluations)
         spent = f"at most {count_of(self.rounds, 'round')}{evaluations}, failed attempts included"
-        where = (
-            "in one hospital"
-            if self.hospitals_per_person == 1
-            else f"in each of at most {self.hospitals_per_person} hospitals"
-        )
+        count = self.hospitals_per_person
+        held = "one record in one hospital"
+        if count > 1:
+            held = f"one record in each of at most {count} hospitals"
+        if count > 1 and self.sampling == 1.0:
+            held = f"at most {count} records, in one hospital or several"
         return Guarantee(
             epsilon=self.epsilon,
             nominal=self.epsilon,
@@ -265,7 +267,7 @@ class RecordSum:
             adversary="sum",
             covers=("whether the record is in the data at all", spent, sampled),
             assumptions=(
-                f"each person has one record {where}",
+                f"each person has {held}",
                 f"no hospital has more than {self.most_records or self.records:,} records",
                 f"only sums of at least {self.threshold} named hospitals{answered} are opened",
                 f"a cohort has at most {count_of(self.colluding, 'colluding hospital')}",
