@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jopeq.analysis.ledger_report import ledger_report
+from jopeq.circle import fingerprint
 from jopeq.flower import RoundFailedError
 from jopeq.flower.guard import guard_app
 from jopeq.flower.health import check_health
@@ -37,6 +38,9 @@ def test_a_node_is_well_until_something_is_not(hospitals, tmp_path):
     (asked,) = [run.about for run in ledger.runs]
     assert asked["asked"] == "to train a model"
     assert asked["app"] == APP
+    lines = hospitals.trusted.read_text().splitlines()
+    told = fingerprint(bytes.fromhex(line[:64]) for line in lines)
+    assert asked["asker"] == f"run 1 of the hospitals {told}"
     page = ledger_report(ledger).markdown
     for part in ("to train a model, by sums of", f"app {APP}", f"answered by {asked['hospital']}"):
         assert part in page

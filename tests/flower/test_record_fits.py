@@ -105,7 +105,10 @@ def test_a_fit_takes_the_planned_messages_and_every_ledger_has_them(wards, tmp_p
     assert {message.metadata.message_type for message in grid.sent} == {"query"}
     assert made.read.count(11) == 5
     assert set(made.hospitals.shares().values()) == {5}
-    assert 0.99 * found.epsilon < Ledger.load(tmp_path / "33.json").spent.epsilon <= 2.0
+    ledger = Ledger.load(tmp_path / "33.json")
+    assert 0.99 * found.epsilon < ledger.spent.epsilon <= 2.0
+    (run,) = ledger.runs
+    assert run.about["asked"] == "a logistic model of death by age, sex"
     assert len(set(grid.sizes()[:5])) == len(set(grid.sizes()[5:])) == 1
     with pytest.raises(RoundFailedError) as error:
         made.fit()  # a ledger takes a fit once

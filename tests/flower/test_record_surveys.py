@@ -97,6 +97,8 @@ def test_one_app_answers_and_then_trains_from_one_ledger(wards, tmp_path):
     assert set(hospitals.shares().values()) == {3}
     audit = read_audit(tmp_path / "11.json.circle" / "audit.jsonl")
     assert [line["circle"] for line in audit] == [SURVEY.name, "", ""]
+    asked = [run.about["asked"] for run in Ledger.load(tmp_path / "11.json").runs]
+    assert asked == ["mean of age and variance of age and proportions of sex", "to train a model"]
     with pytest.raises(RoundFailedError) as error:
         made.ask()  # a ledger takes a survey once
     assert (error.value.code, codes_of(error)) == ("budget-spent", {"budget-spent"})

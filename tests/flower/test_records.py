@@ -410,9 +410,11 @@ def test_an_evaluation_that_uses_up_a_ledger_burns_nobody(flower, tmp_path):
     """Training asks for the keys of a hospital again before it counts on its next share."""
     scheme = jopeq.RecordSum(**{**TERMS, "sampling": 1.0, "rounds": 4, "evaluations": 2})
     hospitals = Hospitals(flower, tmp_path, scheme)
-    runs = (scheme.spend(DIMENSION, 2), scheme.evaluation.spend(CLASSIFIED.dimension, 1))
+    evaluated = scheme.evaluation.spend(CLASSIFIED.dimension, 1)
+    enough = [(scheme.spend(DIMENSION, 2), evaluated), (scheme.spend(DIMENSION, 3),)]
+    most = max(epsilon_of(runs, 1e-5, scheme.epsilon) for runs in enough)  # any three of them
     (tmp_path / "33.json").unlink()
-    Ledger.create(tmp_path / "33.json", epsilon_of(runs, 1e-5, scheme.epsilon) * 1.0001, 1e-5)
+    Ledger.create(tmp_path / "33.json", most * 1.0001, 1e-5)
     strategy = hospitals.strategy(scheme, evaluate_every=2)
     strategy.start(hospitals.grid, num_rounds=3)
     assert [len(report.entries) for report in strategy.reports] == [5, 5, 4]

@@ -439,7 +439,7 @@ def test_hospitals_join_and_the_list_grows_between_rounds(signed, caplog, is_res
     if is_resumed:
         strategy = SumStrategy(FedAvg(**quiet), scheme, trusted=signed.trusted, deadline=0.01)
         strategy.load_state_dict(cohort.strategy.state_dict())
-    strategy._timeout = 60.0  # for five of the six, who would never come to an older list
+    strategy._timeout = 20.0  # for five of the six, who would never come to an older list
     strategy.configure_train(2, arrays, ConfigRecord(), cohort.grid)
     report = strategy.reports[-1]
     assert sorted(report.entries) == [11, 33, 44, 55, 66]

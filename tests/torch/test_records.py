@@ -115,29 +115,82 @@ def test_what_can_be_read_is_read_alike_from_every_container(form):
     assert floats.parts[1].tolist() == [0, 0, 0, 2]
 
 
-class Positive(nn.Module):
-    """PyTorch stops at zeros, which are no positive definite matrix."""
+class Stopping(nn.Module):
+    """PyTorch stops at zeros, which become NaN and have no singular values."""
 
     def __init__(self):
         super().__init__()
-        self.out = nn.Linear(4, 3)
+        self.out = nn.Linear(2, 3)
 
     def forward(self, x):
-        return self.out(torch.linalg.cholesky(x).flatten(1))
+        return self.out(torch.linalg.svd(x * x / x)[1])
 
 
-def test_blanks_raise_nothing():
+def test_blanks_raise_nothing(caplog):
     torch.manual_seed(0)
-    good = torch.eye(2) + 0.1 * torch.ones(9, 2, 2)
-    model, labels = Positive(), torch.arange(9) % 3
-    given = {"example": (torch.eye(2), torch.tensor(0)), "padded": 24, "chunk": 8}
+    good = 1.0 + torch.rand(9, 2, 2)
+    model, labels = Stopping(), torch.arange(9) % 2
+    given = {"example": (torch.eye(2) + 1.0, torch.tensor(0)), "padded": 24, "chunk": 8}
     total = clipped_sum(model, F.cross_entropy, good, labels, 1.0, **given)
     worse = torch.cat([good, torch.zeros(1, 2, 2)])
-    more = clipped_sum(model, F.cross_entropy, worse, torch.arange(10) % 3, 1.0, **given)
+    more = clipped_sum(model, F.cross_entropy, worse, torch.arange(10) % 2, 1.0, **given)
     assert total.to_numpy() == pytest.approx(more.to_numpy(), abs=1e-5)
     assert np.abs(total.to_numpy()).max() > 0.4
+    assert caplog.text.count("PyTorch stops at a record") == 1
     with pytest.raises(ValueError, match="example"):
         clipped_sum(model, F.cross_entropy, good, labels, 1.0)
+
+
+class Made(nn.Module):
+    """An operation on a record's numbers and parameters, then a linear layer."""
+
+    def __init__(self, operation):
+        super().__init__()
+        self.operation = operation
+        self.table, self.out = nn.Parameter(torch.randn(4, 4)), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.out(self.operation(x, self.table).flatten(1)).squeeze(-1)
+
+
+def square(x):
+    return x.view(-1, 2, 2)
+
+
+STOPS = {  # where PyTorch stops at a record of zeros, of 9 or of NaN; some stop a GPU for good
+    "a row of a table": lambda x, table: table[x[:, 0].long()],
+    "a column of a table": lambda x, table: table[:, x[:, 0].long()].T,
+    "an entry of a table": lambda x, table: table[x[:, 0].long(), x[:, 1].long()][:, None] + x,
+    "take": lambda x, table: torch.take(table, 3 * x.long()),
+    "scatter": lambda x, _: torch.zeros(len(x), 4).scatter(1, x[:, :1].long(), 1.0),
+    "scatter_add": lambda x, _: torch.zeros(len(x), 4).scatter_add(1, x[:, :1].long(), x[:, :1]),
+    "cholesky": lambda x, _: torch.linalg.cholesky(square(x)),
+    "inverse": lambda x, _: torch.linalg.inv(square(x)),
+    "solve": lambda x, table: torch.linalg.solve(square(x), table[:2, :2]),
+    "chances": lambda x, _: x,
+}
+
+
+@pytest.mark.parametrize("bad", [0.0, 9.0, math.nan, "target"])
+@pytest.mark.parametrize("name", STOPS)
+def test_a_record_makes_no_more_work_than_another(name, bad, caplog):
+    """What PyTorch stops at becomes NaN, in the same time: nothing is halved and tried again."""
+    torch.manual_seed(0)
+    model, count = Made(STOPS[name]), 9
+    inputs = torch.tensor([1.0, 0.0, 0.0, 1.0]) + torch.rand(count, 4) / 8
+    labels = (torch.arange(count) % 4 > 0).float()
+    loss = lambda outputs, target: F.binary_cross_entropy(outputs.sigmoid(), target)  # noqa: E731
+    given = {"example": (inputs[0], labels[0]), "padded": 24, "chunk": 8}
+    total = clipped_sum(model, loss, inputs, labels, 1.0, **given)
+    worse = torch.full((4,), 1.0 if bad == "target" else bad)
+    inputs = torch.cat([inputs, worse[None]])
+    labels = torch.cat([labels, torch.tensor([2.0 if bad == "target" else 1.0])])
+    more = clipped_sum(model, loss, inputs, labels, 1.0, **given)
+    assert "PyTorch stops" not in caplog.text
+    assert np.abs(total.to_numpy()).max() > 0.1
+    assert np.linalg.norm(more.to_numpy() - total.to_numpy()) < 1.0 + 1e-4
+    if bad == "target" or math.isnan(bad):
+        assert more.to_numpy() == pytest.approx(total.to_numpy(), abs=1e-4)
 
 
 # Random slots

@@ -193,7 +193,6 @@ class SumMod(Mod):
             keys = keys or {"identity": _passing_identity(own_folder(home))}
             client = CircleClient(terms, home, charge=charge, count=lambda: ledger.rounds, **keys)
             if is_free:  # refuse what could not be paid before others pay theirs
-                task.mechanism.plan(task.dimension)  # which may fail
                 look()
                 if not told["covers"]:
                     raise BudgetSpentError("the ledger pays for no more round of this run")

@@ -73,6 +73,8 @@ def record_client(
         ``load(context)`` gives (inputs, targets), one record in each entry of the first axis; or
         (inputs, targets, patients) with a patient's number for each record, where one may have
         several. It is called after the share is charged, and must read nothing else of the server.
+        A record that it cannot read must not stop it, as the share would be that of an empty
+        hospital: return the record as it is, and it counts as zeros.
     example : tuple
         One public record (input, target), with the shapes and dtypes that all must have. A record
         that does not fit, or has no patient's number, counts as zeros.

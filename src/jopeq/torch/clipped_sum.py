@@ -350,12 +350,52 @@ def _embedding(func: Any, input: Tensor, weight: Tensor, *more: Any, **named: An
     return _nan_if(is_bad, func(input.masked_fill(is_bad, 0), weight, *more, **named))
 
 
-def _gather(func: Any, input: Tensor, dim: int, index: Tensor, **named: Any) -> Tensor:  # noqa: A002
+def _gather(func: Any, input: Tensor, dim: int, index: Tensor, *more: Any, **named: Any) -> Tensor:  # noqa: A002
     is_bad = (index < 0) | (index >= input.shape[dim])
-    return _nan_if(is_bad, func(input, dim, index.masked_fill(is_bad, 0), **named))
+    return _nan_if(is_bad, func(input, dim, index.masked_fill(is_bad, 0), *more, **named))
+
+
+def _take(func: Any, input: Tensor, index: Tensor) -> Tensor:  # noqa: A002
+    return _item(Tensor.__getitem__, input.reshape(-1), index)
+
+
+def _item(func: Any, input: Tensor, index: Any) -> Tensor:  # noqa: A002
+    """Tensors of whole numbers as indices of the first axes, or of those after slices."""
+    parts, is_bad = list(index) if isinstance(index, tuple) else [index], list[Tensor]()
+    for axis, (part, size) in enumerate(zip(parts, input.shape, strict=False)):
+        if not isinstance(part, int | slice | Tensor) or part is True or part is False:
+            break
+        if isinstance(part, Tensor) and part.dtype not in (torch.bool, torch.uint8):
+            parts[axis], bad = _within(part, size)
+            is_bad.append(bad.any())
+    found = func(input, tuple(parts) if isinstance(index, tuple) else parts[0])
+    return _nan_if(torch.stack(is_bad), found) if is_bad else found
+
+
+def _within(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Indices from −size to size − 1, and which were none."""
+    is_bad = (index < -size) | (index >= size)
+    return index.masked_fill(is_bad, 0), is_bad
+
+
+def _chance_loss(func: Any, input: Tensor, target: Tensor, *more: Any, **named: Any) -> Tensor:  # noqa: A002
+    is_bad = ~((input >= 0) & (input <= 1)) | ~((target >= 0) & (target <= 1))
+    target = target.masked_fill(is_bad, 0).to(input.dtype)
+    return _nan_if(is_bad, func(input.masked_fill(is_bad, 0.5), target, *more, **named))
+
+
+def _matrix(version: Any, func: Any, matrix: Tensor, *more: Any, **named: Any) -> Tensor:
+    """NaN for a matrix at which linear algebra would stop; ``version`` of the function tells."""
+    is_bad = version(matrix.detach(), *more, **named)[1] != 0
+    usual = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    safe = torch.where(is_bad[..., None, None], usual, matrix)
+    return _nan_if(is_bad, func(safe, *more, **named))
 
 
 def _nan_if(is_bad: Tensor, found: Tensor) -> Tensor:
+    """NaN where anything is bad; whole numbers stay, as there is no NaN among them."""
+    if not found.is_floating_point():
+        return found
     return found * torch.where(is_bad.any(), torch.nan, 1.0)
 
 
@@ -375,6 +415,14 @@ _CHOSEN: dict[Any, Any] = {
     functional.embedding: _embedding,
     **dict.fromkeys((torch.gather, Tensor.gather), _gather),
     **dict.fromkeys((torch.index_select, Tensor.index_select), _gather),
+    **dict.fromkeys((torch.scatter, Tensor.scatter), _gather),
+    **dict.fromkeys((torch.scatter_add, Tensor.scatter_add), _gather),
+    **dict.fromkeys((torch.take, Tensor.take), _take),
+    Tensor.__getitem__: _item,
+    functional.binary_cross_entropy: _chance_loss,
+    torch.linalg.cholesky: partial(_matrix, torch.linalg.cholesky_ex),
+    **dict.fromkeys((torch.linalg.inv, torch.inverse), partial(_matrix, torch.linalg.inv_ex)),
+    torch.linalg.solve: partial(_matrix, torch.linalg.solve_ex),
     **dict.fromkeys((torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu), _recurrent),
 }
 
@@ -636,7 +684,9 @@ def _compute_all(compute: Compute, chunk: Rows, blank: Rows, like: Rows) -> Rows
     """The gradients of a chunk; NaN for records that PyTorch stops at, which halving finds."""
     try:
         return compute(chunk)
-    except Exception:  # of some records
+    except Exception as error:  # of some records
+        told = "PyTorch stops at a record, which makes this message late: %s; make NaN instead"
+        _LOG.warning(told, str(error)[:200])
         size = len(chunk[0])
     found = tuple(part.new_full((size, *part.shape[1:]), torch.nan) for part in like)
 
