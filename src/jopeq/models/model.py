@@ -326,7 +326,7 @@ class Model(ABC):
                 tell(DataError("records that lack a value are left out", code="missing"))
             if len(rows) > most:
                 few = f"most_records={most} is fewer than this table has: raise the bound"
-                report(tell, few, "records")
+                report(tell, few, code="records")
         except DataError as error:
             if tell is None:
                 raise

@@ -222,7 +222,7 @@ class Survey:
             total.add(rows)
         if total.rows > self.records:
             few = f"records={self.records} is fewer than this table has: give a larger public bound"
-            report(tell, few, "records")
+            report(tell, few, code="records")
         return total
 
     # Answers

@@ -140,7 +140,7 @@ def read_column(table: Any, name: str, kind: str, *, tell: Tell | None = None) -
         report(
             tell,
             f"column {name!r} has values that are not numbers: clean it, or ask for proportions",
-            "text",
+            code="text",
         )
     return np.array([_as_float(value) for value in values], dtype=np.float64)
 
