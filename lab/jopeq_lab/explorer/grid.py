@@ -48,7 +48,7 @@ RECORD_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of the table of multipliers
 RECORD_ROUNDS = (1, 3, 10, 30, 100, 300)
 PRICE = 1.026  # squared error of a sum's plan compared with that of central noise
 BITS = 10  # of a number in a share: plans take 6 to 16
-MOST_SIZE = 5e11  # clients·entries·rounds·(1 + e^ε): beyond it noise tables may be too coarse
+MOST_SIZE = 6e11  # clients·entries·rounds·(1 + e^ε): beyond it noise tables may be too coarse
 DEARER, WIDE = 1.25, 1.5  # as in jopeq.sums.record_plan and jopeq.models.model; tests compare
 TOLERANCE = 1e-4  # of the page's numbers, relative: the tables have five digits
 
