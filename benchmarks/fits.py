@@ -337,8 +337,8 @@ def run_hospitals(options):
             parts = (mine.train_inputs[taken], mine.test_inputs)
             train, test = (finished(features(part, one.features)).numpy() for part in parts)
             labels, truth = mine.train_labels[taken].numpy(), mine.test_labels.numpy()
-            score = accuracy_of if dataset.classes > 2 else likelihood_of
-            logits = test @ fit_without_privacy(train, labels, score, 10, seed)[0]
+            score, cuts = (accuracy_of, 1) if dataset.classes > 2 else (likelihood_of, 10)
+            logits = test @ fit_without_privacy(train, labels, score, cuts, seed)[0]
             found["accuracy"].append(accuracy_of(logits, truth))
             if dataset.classes == 2:
                 found["auc"].append(100 * area(logits @ [-1, 1], truth))

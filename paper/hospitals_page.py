@@ -26,6 +26,8 @@ ROWS = {  # what a row is called: label of its runs, and what it shows
     "breast cancer, AUC": ("breast cancer", AUC),
     "flchain, 6,300 patients, AUC": ("flchain", AUC),
 }
+BETWEEN = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
+SAME = {"MNIST, HOG": "mnist", "CIFAR-10, ImageNet features": "cifar"}
 _IMAGES = [label for label, one in SETS.items() if one.test is None]
 _CANCER = "breast cancer"
 Record = dict[str, Any]
@@ -49,18 +51,27 @@ def cell(runs: Iterable[Record], job: Job, what: str = ACCURACY) -> str:
     """Mean ± deviation over the seeds, in one line."""
     if not (found := values(runs, job, what)):
         return "—"
-    between = "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"
-    return f"{statistics.fmean(found):.2f}{between}{statistics.stdev(found):.2f}"
+    return f"{statistics.fmean(found):.2f}{BETWEEN}{statistics.stdev(found):.2f}"
 
 
-def tables(runs: Sequence[Record]) -> str:
+def converged(fits: Iterable[Record], label: str, what: str = ACCURACY) -> list[float]:
+    """The converged model's mean, and deviation over splits, in percent: ``benchmarks/fits.py``."""
+    name, table = what.removeprefix("test_"), SAME.get(label, label)
+    found = list[float]()
+    for one in fits:
+        if (one["bench"], one.get("table")) == ("converged", table):
+            found = [one[key] for key in (name, f"± {name}") if key in one]
+    return found
+
+
+def tables(runs: Sequence[Record], fits: Sequence[Record]) -> str:
     """Show the accuracy at each ε, next to the alternatives, and by number of hospitals."""
     there = {run["label"] for run in runs}
     rows = {name: of for name, of in ROWS.items() if of[0] in there}
     first = [("rounds, q | bits at ε = 1", *(f"ε = {epsilon:g}" for epsilon in EPSILONS))]
     beside = ("central", "shares", "local", "alone", "sum")
     second = [
-        ("as many rounds, no privacy", "trusted server", "**RecordSum**",
+        ("no privacy, converged", "no privacy, as many rounds", "trusted server", "**RecordSum**",
          "each adds all its noise", "one hospital alone", "`ClientSum`, ε for the hospital"),
     ]  # fmt: skip
     third = [(*(f"{count} hospitals" for count in (5, 10, 30, 100)), "ten unequal")]
@@ -70,7 +81,8 @@ def tables(runs: Sequence[Record]) -> str:
         at = [cell(runs, Job(label, "shares", epsilon, 0), what) for epsilon in EPSILONS]
         first.append((f"{one.rounds}, {one.sampling:g} | {bits}", *at))
         methods = [cell(runs, Job(label, method, 1.0, 0), what) for method in ("none", *beside)]
-        second.append(tuple(methods))
+        best = BETWEEN.join(f"{one:.2f}" for one in converged(fits, label, what))
+        second.append((best or "not run", *methods))
         cohorts = [Job(label, "shares", 1.0, 0, hospitals=count) for count in (5, 10, 30, 100)]
         cohorts.append(Job(label, "shares", 1.0, 0, partition="dirichlet"))
         third.append(tuple(cell(runs, job, what) for job in cohorts))
@@ -126,8 +138,8 @@ def write(results: Path, docs: Path) -> None:
     runs = read(results / RUNS)
     if failed := [said for said, holds in claims(runs).items() if not holds]:
         raise ClaimError(f"{results / RUNS} does not support: {'; '.join(failed)}")
-    fill_in(docs / "hospitals.md", START, tables(runs))
     fits = front.read_fits(results / front.FITS)
+    fill_in(docs / "hospitals.md", START, tables(runs, fits))
     for name in front.FILES:
         front.draw(fits, runs, docs / "figures" / name)
 
