@@ -106,7 +106,7 @@ def parameters_of(name: str) -> tuple[str, ...]:
     >>> parameters_of("laplace")
     ('center', 'clip', 'epsilon', 'per', 'spread')
     """
-    kind = _OTHERS[name] if name in _OTHERS else _class_of(name)
+    kind = _class_of(name)
     if kind is Uncompressed:
         return ()
     return tuple(sorted(field.name for field in fields(kind) if field.init))
@@ -160,7 +160,7 @@ squared_scale
                 f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
                 f"It takes {', '.join(known)}"
             )
-    kind = _OTHERS[name] if is_whole else _class_of(name)
+    kind = _class_of(name)
     required = (field.name for field in fields(kind) if field.default is MISSING)
     missing = [each for each in required if parameters.get(each) is None]
     if missing:
@@ -177,12 +177,12 @@ def _check_word(name: str, clip: str) -> None:
         raise ValueError(f"clip must be a number{known}, got {clip!r}: give {name!r} a number{why}")
 
 
-def _class_of(name: str) -> type[Scheme]:
-    if not isinstance(name, str) or name not in SCHEMES:
-        known = (*SCHEMES, *_OTHERS)
+def _class_of(name: str) -> type[Scheme] | type[Sphere] | type[ClientSum] | type[RecordSum]:
+    known = {**SCHEMES, **_OTHERS}
+    if not isinstance(name, str) or name not in known:
         close = _did_you_mean(str(name), known).replace(",", ":", 1).rstrip(".")
         raise ValueError(f"scheme must be one of {', '.join(known)}, got {name!r}{close}")
-    return SCHEMES[name]
+    return known[name]
 
 
 def _did_you_mean(given: str, known: Iterable[str]) -> str:

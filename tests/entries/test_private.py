@@ -11,7 +11,7 @@ from scipy import stats
 
 import jopeq
 from jopeq.entries.additive import NoiseTarget
-from jopeq.noise import Laplace, MultivariateT, into_unit_ball
+from jopeq.noise import MultivariateT, into_unit_ball
 from jopeq.random.portable import MAX_EXPONENTIAL
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.payload import open_payload
@@ -86,13 +86,6 @@ def test_inputs_closer_than_the_grid_send_the_same():
     near = base + 0.3 * scheme.grid
     stream = PrivateStream.reproducible(NOISE)
     assert scheme.encode(base, noise=stream) == scheme.encode(near, noise=stream)
-
-
-@pytest.mark.parametrize("dimension", [1, 2, 4, 8])
-def test_laplace_covers_the_l1_diameter_of_the_ball(dimension):
-    law = NoiseTarget("laplace", 4.0, dimension).noise
-    assert law == Laplace(2 * math.sqrt(dimension) / 4.0, dimension)
-    assert law.epsilon() == pytest.approx(4.0)
 
 
 def test_t_laws_are_calibrated_given_or_half_given():

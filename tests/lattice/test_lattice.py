@@ -247,22 +247,6 @@ def test_generators_of_more_dimensions(size, dither_words):
     assert np.sqrt(power.max()) <= lattice.covering_radius * (1 + 1e-12)
 
 
-TURNED = {"A2": 1e-12, "D4": 1e-12, "E8": 1e-3}  # relative precision of the second moment
-
-
-@pytest.mark.parametrize("name", TURNED)
-def test_a_turned_built_in_lattice_is_the_same_lattice(name):
-    """Closed forms and the general rule agree: as far off, and in the same cell."""
-    built_in, rng = Lattice(name), np.random.default_rng(3)
-    turn = np.linalg.qr(rng.normal(size=built_in.basis.shape))[0]
-    lattice = Lattice(generator=tuple(map(tuple, (built_in.basis @ turn).T.tolist())))
-    assert lattice.second_moment == pytest.approx(built_in.second_moment, rel=TURNED[name])
-    assert lattice.shortest == pytest.approx(built_in.shortest)
-    x = 10.0 * rng.normal(size=(2000, len(turn)))
-    points = built_in.points(built_in.nearest(x)) @ turn
-    assert np.allclose(lattice.points(lattice.nearest(x @ turn)), points, atol=1e-9)
-
-
 @pytest.mark.parametrize("name", GENERATORS)
 def test_covariance_and_covering_radius_are_those_of_the_cell(name):
     """By a midpoint grid of the parallelogram, folded into the cell by brute force.

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from jopeq.files import own_folder
+from jopeq.files import own_folder, user_cache
 
 
 @lru_cache(maxsize=1)
@@ -92,6 +92,5 @@ def _processor() -> str:
 
 
 def _root() -> Path:
-    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "jopeq"
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(chosen).expanduser() if chosen else user_cache()

@@ -8,6 +8,8 @@ Imports ``random`` and ``lattice``.
 
 from jopeq.noise.law import (
     DIAMETER,
+    EuclideanLaplace,
+    Gaussian,
     Laplace,
     Law,
     MultivariateT,
@@ -15,7 +17,6 @@ from jopeq.noise.law import (
     into_unit_ball,
     t_epsilon,
 )
-from jopeq.noise.spherical import EuclideanLaplace, Gaussian
 
 __all__ = [
     "DIAMETER",

@@ -118,7 +118,7 @@ def guarantee_of_noise(
         from dp_accounting import get_epsilon_gaussian
 
         ideal = get_epsilon_gaussian(law.scale / DIAMETER, delta * KEPT_DELTA)
-    epsilon = with_excess(ideal, excess)
+    epsilon = ideal if excess <= _STATED * ideal else ideal + excess
     return Guarantee(
         epsilon=epsilon,
         nominal=nominal,
@@ -127,11 +127,6 @@ def guarantee_of_noise(
         sample_size=sample_size,
         assumptions=assumptions,
     )
-
-
-def with_excess(epsilon: float, excess: float) -> float:
-    """ε + excess where five digits of ε show the difference, else ε."""
-    return epsilon if excess <= _STATED * epsilon else epsilon + excess
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ class ChaChaStream:
         cipher = self.cipher(lane, block)
         if cipher is None:
             blocks = -(-(skip + count) // _BLOCK)
-            return key_stream(self._key, _nonce(lane), block, blocks)[skip:][:count]
+            nonce = struct.pack("<8xI", lane)
+            return key_stream(self._key, nonce, block, blocks)[skip:][:count]
         stream = np.zeros(skip + count, dtype=np.uint8)
         cipher.update_into(stream.data, stream.data)  # in place: zeros become key stream
         return stream[skip:]
@@ -204,10 +205,6 @@ def check_range(start: int, count: int) -> None:
             f"bytes {start}..{start + count} leave the stream of {_MAX_BYTES} bytes: "
             "split the update into several payloads"
         )
-
-
-def _nonce(lane: int) -> bytes:
-    return struct.pack("<8xI", lane)
 
 
 def fresh_seed(length: int = SEED_BYTES) -> bytes:
