@@ -100,6 +100,8 @@ class PipeBrowser:
 
     def close(self):
         """End the process."""
+        self._session = None  # this is asked of the browser, not of the page
+        self._ask("Browser.close")
         os.close(self._down)
         try:
             self._process.wait(20)

@@ -20,7 +20,7 @@ from jopeq_lab.explorer.grid import (
 )
 from jopeq_lab.explorer.lines import lines
 
-COUNT = 200
+COUNT = 63
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def _answer(setting):
 
 
 def test_the_page_says_what_the_library_says(explorer):
-    """Through the controls, at 200 random settings; five digits, and the lines letter by letter."""
+    """Through the controls, at 63 random settings; five digits, and the lines letter by letter."""
     settings = list(_settings())
     found = explorer.run(
         f"{json.dumps(list(map(asdict, settings)))}.map(setting => {{ explorer.put(setting); "
@@ -101,7 +101,7 @@ SPOKEN = {
 
 
 def test_typed_patients_and_hospitals_get_what_plan_says(explorer):
-    """At 120 places between and on those of the table: error, sampling, verdict, enough."""
+    """At 48 places between and on those of the table: error, sampling, verdict, enough."""
     draws = np.random.default_rng(17)
     settings = [
         Setting(
@@ -110,7 +110,7 @@ def test_typed_patients_and_hospitals_get_what_plan_says(explorer):
             entries=int(10 ** draws.uniform(1.5, 5)),
         )
         for epsilon, rounds in ((0.4, 12), (1.0, 30), (1.5, 80), (6.0, 200))
-        for _ in range(30)
+        for _ in range(12)
     ]  # fmt: skip
     codes, alike = set(), 0
     for setting, shown in zip(settings, _typed(explorer, settings), strict=True):
@@ -131,7 +131,7 @@ def test_typed_patients_and_hospitals_get_what_plan_says(explorer):
 
 
 def test_typed_tables_get_what_the_model_plans(explorer):
-    """Expected standard errors and verdicts of 60 regressions, and how many would be enough."""
+    """Expected standard errors and verdicts of 24 regressions, and how many would be enough."""
     draws = np.random.default_rng(18)
     settings = [
         Setting(
@@ -140,7 +140,7 @@ def test_typed_tables_get_what_the_model_plans(explorer):
             columns=int(draws.integers(1, 30)),
         )
         for epsilon, messages in ((0.6, 5), (1.0, 7), (3.0, 10))
-        for _ in range(20)
+        for _ in range(8)
     ]  # fmt: skip
     said = {"Enough patients.": "enough", "Noise: nothing is told.": "noise"}
     heard = set()
