@@ -1,9 +1,9 @@
 """Numbers that take seconds to compute, kept on disk for the next process of this user.
 
-A federation starts a process for every message, and each would compute the same plan. Files are
-found by everything that their numbers depend on: the inputs, the code, and the versions of the
-libraries. A file that is missing, damaged, or that another user could have written is computed
-again. Whoever reads a number still checks it as far as that is quick.
+A federation starts a process for every message, and each would compute the same plan. A file's name
+hashes everything that its numbers depend on: inputs, code and versions of libraries. If a file is
+missing or damaged, or another user could have written it, its numbers are computed again. Readers
+still check them as far as that is quick.
 
 The folder is ``$JOPEQ_PLANS``, by default ``plans`` in the user's cache; "off" keeps nothing.
 """
@@ -27,7 +27,7 @@ class Kept:
         self._source, self._most = Path(source), most
 
     def find(self, *inputs: object) -> bytes | None:
-        """The data that was put for these inputs; None if there is nothing sound."""
+        """The data kept for these inputs; None if there is none, or it is not sound."""
         with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
             if (path := self._path(inputs)) is not None and path.exists():
                 check_own_file(path)
@@ -37,7 +37,7 @@ class Kept:
         return None
 
     def put(self, data: bytes, *inputs: object) -> None:
-        """Keep a result, if there is a folder to keep it in; the oldest beyond ``most`` go."""
+        """Keep a result if there is a folder for it; remove the oldest beyond ``most``."""
         with suppress(OSError, RuntimeError):
             if (path := self._path(inputs)) is None:
                 return
@@ -49,7 +49,7 @@ class Kept:
 
     @cached_property
     def _code(self) -> str:
-        """Versions and code, on which results depend besides their inputs."""
+        """Versions and code, on which results depend in addition to inputs."""
         found = versions("dp-accounting", "numpy", "scipy")
         return f"{found} {hashlib.sha256(self._source.read_bytes()).hexdigest()}"
 
@@ -63,5 +63,5 @@ class Kept:
 
 
 def _digest(path: Path, data: bytes) -> bytes:
-    """The hash of data and name, which has all inputs: a file of other inputs is not sound."""
+    """Hash data and name; the name covers all inputs, so that a renamed file is not sound."""
     return hashlib.sha256(path.name.encode() + b"\0" + data).digest()

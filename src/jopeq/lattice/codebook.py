@@ -1,8 +1,8 @@
-"""Finite codebooks: which lattice points an index can name, and what happens outside.
+"""Finite codebooks: the lattice points that an index can name, and the treatment of all others.
 
-A codebook of N letters holds the N points of lowest energy of the lattice, shifted by half a
-lattice vector when N is even so that it is symmetric about the origin. Its *support* is the ball of
-radius γ that has the volume of its N cells; on Z that is the paper's N·Δ = 2γ.
+A codebook of N letters holds the N points of lowest energy, shifted by half a lattice vector for
+even N to be symmetric about the origin. Its *support* is the ball of radius γ with the volume of
+its N cells; on Z that is the paper's N·Δ = 2γ.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class LatticeCodebook(Codebook):
 
     @cached_property
     def shift(self) -> Array:
-        """Where the origin lies between the points, in basis coordinates."""
+        """The shift from the lattice to the codewords, in basis coordinates."""
         return self._chosen[0]
 
     @cached_property
@@ -252,11 +252,11 @@ class LatticeCodebook(Codebook):
 
     @property
     def is_searched(self) -> bool:
-        """Whether letters are few enough to be tried one after the other."""
+        """Whether there are few enough letters to try one by one."""
         return self.letters <= MAX_SEARCHED_LETTERS
 
     def nearest_letter(self, x: Array) -> Integers:
-        """By search: few letters one after the other (the first of equals), many by a tree."""
+        """Search few letters one by one (the first of equals wins), many by a tree."""
         if not self.is_searched:
             return np.asarray(self._tree.query(x)[1])
         best, together = np.empty(len(x), dtype=np.int64), _SEARCHED // self.letters

@@ -78,13 +78,7 @@ def _nearest_hexagonal(x: Array) -> Array:
 
 
 def check_extent(name: str, value: float) -> None:
-    """Raise unless a length is positive, and neither so small nor so large that powers of it fail.
-
-    >>> check_extent("gamma", 1e200)
-    Traceback (most recent call last):
-    ...
-    ValueError: gamma must be a positive number, from 1e-38 to 1e+38, got 1e+200
-    """
+    """Raise unless a length is positive and its powers stay within floating-point range."""
     low, high = _EXTENTS
     if not low <= value <= high:
         raise ValueError(f"{name} must be a positive number, from {low:g} to {high:g}, got {value}")
@@ -139,7 +133,7 @@ def _isotropic(
 
 @lru_cache(maxsize=64)
 def _reduced_geometry(generator: tuple[tuple[float, ...], ...]) -> Geometry:
-    """The geometry of a generator; its codebooks are centred halfway to a point, or to a sum."""
+    """The geometry of a generator; codebooks are centred halfway to a basis vector or a sum."""
     cell, unit = Reduced.of(np.array(generator)), np.eye(len(generator))
     pairs = itertools.combinations_with_replacement(range(len(unit)), 2)
     halves = tuple(tuple((0.5 * np.maximum(unit[i], unit[j])).tolist()) for i, j in pairs)
@@ -248,7 +242,7 @@ class Lattice:
 
     @property
     def covering_radius(self) -> float:
-        """The farthest a point of space can be from the lattice."""
+        """The largest distance of any point from the lattice."""
         return self.geometry.covering_radius * self.step
 
     @cached_property
@@ -298,8 +292,8 @@ class Lattice:
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """Uniform points of the Voronoi cell from rows of L 16-bit words.
 
-        The words name a point G·u of the parallelepiped, u = (w + ½)/65536, which is then reduced
-        by its nearest lattice point. All of it is exact until the last multiplication.
+        The words name a point G·u of the parallelepiped, u = (w + ½)/65536, minus its nearest
+        lattice point. The arithmetic is exact until the last multiplication.
         """
         unit = words.T.astype(np.float64, order="C")
         unit += 0.5
@@ -327,7 +321,7 @@ class Lattice:
 
 
 def name_lattice(name: str, lattice: Lattice) -> None:
-    """Let ``Lattice(name)`` be this lattice, at step 1; ``jopeq.register`` calls it."""
+    """Make ``Lattice(name)`` known; ``jopeq.register`` calls it."""
     if name in (*_KNOWN, "custom"):
         raise ValueError(f"lattice {name!r} is known already: choose another name")
     _KNOWN[name] = lattice.geometry

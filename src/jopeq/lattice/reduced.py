@@ -78,7 +78,7 @@ class Reduced:
 
     @cached_property
     def _shares(self) -> Array:
-        """Column v: what the coordinates of x are multiplied with to make x·v/|v|²."""
+        """Column v: the factors that turn the coordinates of x into x·v/|v|²."""
         vectors = self.relevant @ self.basis
         return np.asarray(self.basis @ vectors.T / np.square(vectors).sum(axis=1))
 
@@ -120,7 +120,7 @@ class Reduced:
 
     @cached_property
     def covering_radius(self) -> float:
-        """How far a point can be from the lattice; beyond five dimensions, Babai's bound on it."""
+        """Largest distance from the lattice; beyond five dimensions, Babai's bound on it."""
         if len(self.basis) <= _MOST_VERTICES:
             return float(np.linalg.norm(self.vertices, axis=1).max())
         return float(0.5 * np.linalg.norm(np.linalg.qr(self.basis.T)[1].diagonal()))
@@ -148,7 +148,7 @@ class Reduced:
 
 
 def products(rows: Array, matrix: Array) -> Array:
-    """rows @ matrix, product by product, alike on all machines: BLAS may fuse the roundings."""
+    """rows @ matrix, product by product: equal on all machines, while BLAS may fuse roundings."""
     total = rows[..., :1] * matrix[0]
     for index in range(1, len(matrix)):
         total = total + rows[..., index : index + 1] * matrix[index]
@@ -175,7 +175,7 @@ def _nearest_plane(row: Array, earlier: list[Array]) -> Array:
 def points_within(basis: Array, shift: Array, radius: float) -> Integers:
     """Integer coordinates l with |(l + shift)·basis| ≤ radius, by Fincke–Pohst enumeration.
 
-    They are counted before they are listed; more than ``MAX_POINTS`` raise ``ValueError``.
+    Counts before it lists; more than ``MAX_POINTS`` points raise ``ValueError``.
     """
     # basis.T = Q·R, so |basis.T @ c|² = |R @ c|²: fix coordinates from the last to the first
     triangle = np.linalg.qr(basis.T)[1]

@@ -41,7 +41,7 @@ class Law(ABC):
     @property
     @abstractmethod
     def variance(self) -> float:
-        """Per entry, averaged."""
+        """Variance per entry, averaged."""
 
     @property
     def covariance(self) -> Array:
@@ -60,18 +60,17 @@ class Law(ABC):
 
     @abstractmethod
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
-        """Draws ``start``… of the stream, one a row."""
+        """Draws ``start``… of the stream, one per row."""
 
     @abstractmethod
     def match(self, dither_covariance: Array) -> Law | None:
-        """The law of this family that has this variance when a dither is added, if there is one.
+        """The law of this family that, with a dither, has this law's variance; None if impossible.
 
-        A dither whose covariance is not a multiple of the identity is matched at its largest
-        variance in any direction, so that the noise is never too small by its own account.
+        A dither with unequal variances counts with the largest: the sum never exceeds the target.
         """
 
     def recipe(self) -> NoiseRecipe | None:
-        """How kernels draw this noise; None where only the plain path can."""
+        """How kernels draw this noise; None if only the plain path can."""
         return None
 
     # Where the sampler ends: it draws from finitely many bits
@@ -79,11 +78,11 @@ class Law(ABC):
     @property
     @abstractmethod
     def reach(self) -> float:
-        """Where noisy entries are cut (``add_noise``), within the end of every draw."""
+        """Bound within the end of every draw; ``add_noise`` cuts noisy entries at ``reach − 1``."""
 
     @cached_property
     def cut(self) -> float:
-        """Where ``add_noise`` cuts: inf when the law is too narrow for it."""
+        """Where ``add_noise`` cuts; inf if the law is too narrow for it."""
         limit = self.reach - 1.0
         return limit if limit >= 1.0 else math.inf
 
@@ -94,12 +93,12 @@ class Law(ABC):
 
     @property
     def lost(self) -> float:
-        """Up to which part of the density the sampler's ends take, but for 2⁻⁷⁰ of all draws."""
+        """Bound on the share of density that the sampler's ends take, except in 2⁻⁷⁰ of draws."""
         return 0.0
 
     @property
     def steep_within(self) -> float:
-        """How far out noise tells inputs apart: beyond, min(ε/2, 1) of ε is left."""
+        """The distance beyond which noise has min(ε/2, 1) of its ε to spare."""
         return self.reach
 
     @property
@@ -110,7 +109,7 @@ class Law(ABC):
 
 
 def into_unit_ball(samples: Array) -> tuple[Array, int]:
-    """Samples moved radially into the unit ball, and how many had to be."""
+    """Move samples radially into the unit ball; also returns how many were moved."""
     if samples.shape[1] == 1:
         clipped = np.clip(samples, -1.0, 1.0)
         return clipped, int(np.count_nonzero(clipped != samples))
@@ -127,10 +126,10 @@ def into_unit_ball(samples: Array) -> tuple[Array, int]:
 def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     """x + noise for samples in the unit ball, cut to ``reach − 1`` in every entry.
 
-    A sampler with finitely many bits has an end. Without the cut, one input could reach an output
-    near the end that another input cannot reach. The cut depends on the noisy value alone, so it
-    costs no privacy; for Laplace it lies beyond e⁻⁴⁶. Noise too narrow for a cut (``covers_ball``;
-    ε > 48 for Laplace) is left alone, and promises nothing.
+    A sampler with finitely many bits has an end: without the cut, one input could reach outputs
+    near it that another cannot. The cut is post-processing of the noisy value, so it costs no
+    privacy; for Laplace it lies beyond e⁻⁴⁶. Noise too narrow for a cut (``covers_ball``; ε > 48
+    for Laplace) is not cut and promises nothing.
     """
     noisy = law.sample(stream, start, len(x))
     np.add(noisy.T, x.T, out=noisy.T)  # long loops along the samples
@@ -202,10 +201,10 @@ class Laplace(ScaledLaw):
 
 
 def largest_pair(dimension: int, shortest: float, move: float) -> float:
-    """Which share of its squared length two entries of a spherical draw hold, moved or not.
+    """Bound the share of the squared length that two entries of a spherical draw hold.
 
-    The share of a pair is Beta(1, L/2 − 1); draws at least so long are moved at most so far. Holds
-    but for 2⁻⁷².
+    The share of a pair is Beta(1, L/2 − 1). Draws are at least ``shortest`` long and moved by at
+    most ``move``. The bound fails with probability below 2⁻⁷².
     """
     if dimension <= 2 or shortest <= move:
         return 1.0
@@ -289,10 +288,10 @@ class MultivariateT(Law):
 
     @cached_property
     def _end(self) -> float:
-        """How far the sampler carries all entries of a draw at once, whatever their signs.
+        """How far the sampler can carry all entries of a draw at once, whatever their signs.
 
-        Draws of probability 2⁻⁶⁰ are within the reach of χ², normals and exponentials alike; what
-        the last octave of an exponential lumps together is left out.
+        Draws of probability 2⁻⁶⁰ are within the reach of χ², normals and exponentials; the last
+        octave of an exponential, which is lumped together, does not count.
         """
         largest = MAX_EXPONENTIAL - math.log(2.0)
         if self.dimension <= 2:  # radius over √L, see ``_planar``
@@ -311,7 +310,7 @@ class MultivariateT(Law):
 
     @property
     def lost(self) -> float:
-        """In more than two dimensions the draw is a quotient, both parts of which end.
+        """Above two dimensions numerator and denominator of the draw are both truncated.
 
         Given the noise, with T = xᵀΣ⁻¹x/ν, ½χ²(1 + T) is Gamma((ν + L)/2), and a pair of normals
         that holds the share v of the squared length has v·T·½χ².
@@ -441,7 +440,7 @@ class EuclideanLaplace(ScaledLaw):
 
     @property
     def lost(self) -> float:
-        """Longer draws would add more than P(longer)/2⁻⁷² to 2⁻⁷² of all draws at most (Markov)."""
+        """By Markov, longer draws add more than P(longer)/2⁻⁷² to at most 2⁻⁷² of all draws."""
         from scipy import special
 
         return max(RARE, float(special.gammaincc(self.dimension, FAR_EXPONENTIAL)) / RARE)
@@ -494,7 +493,7 @@ class Gaussian(ScaledLaw):
 
     @property
     def slope(self) -> float:
-        """It grows with the distance, up to where noisy values are cut."""
+        """The slope at the cut: it grows with the distance."""
         return (self.reach + DIAMETER) / self.scale**2
 
     @property

@@ -97,10 +97,10 @@ def guarantee_of_noise(
     cells: CellBounds | None = None,
     delta: float = 0.0,
 ) -> Guarantee:
-    """ε of the law for the diameter of the ball; inf for none. Gaussian noise has it at ``delta``.
+    """The guarantee of a law for the diameter of the ball; ε = inf without a law.
 
-    ε includes what the ends of the sampler's range cost and, if the noisy values are rounded to
-    ``cells``, what floating-point numbers cost; both where five digits of ε show the difference.
+    ε includes the cost of the sampler's ends and, for noisy values rounded to ``cells``, of
+    floating-point numbers, if five digits show them. Gaussian noise has its ε at ``delta``.
     """
     no_privacy = Guarantee(epsilon=math.inf, nominal=nominal, sample_size=sample_size)
     if law is None:
@@ -152,7 +152,7 @@ class CellBounds:
 
 
 def rounding_excess(law: Law, cells: CellBounds) -> float:
-    """By how much floating-point numbers can raise the log-ratio of two cells' probabilities.
+    """Bound how much floating-point numbers raise the log-ratio of two cells' probabilities.
 
     The draws can be paired with the law's own so that no entry of a noisy value is off by more
     than e. Let V be a cell about 0 and t = e/inner: whatever ends in V lies within (1 + t)V, and

@@ -208,7 +208,7 @@ def check_range(start: int, count: int) -> None:
 
 
 def fresh_seed(length: int = SEED_BYTES) -> bytes:
-    """A seed or nonce that was never used before and never will be again."""
+    """Fresh random bytes for a seed or nonce."""
     return os.urandom(length)
 
 
