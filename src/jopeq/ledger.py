@@ -290,11 +290,11 @@ class Ledger:
                 raise BudgetSpentError(told)
             for more in range(2, min(1 + ahead, left) + 1):
                 self._pays(run, more)
-            told = dict(run.about)
+            asked = dict(run.about)
             for key, text in about.items():
-                if text and text not in told.setdefault(key, text).split("; "):
-                    told[key] += f"; {text}"
-            self._runs[run.key] = replace(run.with_rounds(1), last=_today(), about=told)
+                if text and text not in asked.setdefault(key, text).split("; "):
+                    asked[key] += f"; {text}"
+            self._runs[run.key] = replace(run.with_rounds(1), last=_today(), about=asked)
             self._unit = unit
             self._note(scheme.guarantee, scheme.spec)
 
