@@ -345,7 +345,7 @@ def run_hospitals(options):
         means = {name: round(float(np.mean(each)), 2) for name, each in found.items() if each}
         spreads = {f"± {name}": round(float(np.std(each, ddof=1)), 2)
                    for name, each in found.items() if each}  # fmt: skip
-        report(bench="converged", table=label, seeds=one.seeds, **means, **spreads)
+        report(bench="hospitals", table=label, seeds=one.seeds, **means, **spreads)
 
 
 # Tables of patients: bounds that somebody who knows the field would write down

@@ -59,8 +59,8 @@ def converged(fits: Iterable[Record], label: str, what: str = ACCURACY) -> list[
     name, table = what.removeprefix("test_"), SAME.get(label, label)
     found = list[float]()
     for one in fits:
-        if (one["bench"], one.get("table")) == ("converged", table):
-            found = [one[key] for key in (name, f"± {name}") if key in one]
+        if one["bench"] in ("converged", "hospitals") and one.get("table") == table:
+            found = [one[key] for key in (name, f"± {name}") if key in one] or found
     return found
 
 

@@ -74,11 +74,13 @@ def test_the_front_door_has_the_papers_numbers(label, results):
 @pytest.mark.parametrize("label", ["CIFAR-10, ImageNet features", "breast cancer"])
 def test_the_front_door_has_the_hospitals_numbers(label):
     """At ε = 1 for a patient, and converged without privacy."""
-    ours = fmean(hospitals_page.values(RUNS, hospitals.Job(label, "shares", 1.0, 0)))
+    ours = f"{fmean(hospitals_page.values(RUNS, hospitals.Job(label, 'shares', 1.0, 0))):.1f}%"
+    if label.startswith("CIFAR"):  # in seven messages
+        ours = f"{[one for one in FITS if one['bench'] == 'cifar'][-1]['accuracy']:.2f}%"
     plain, *_ = hospitals_page.converged(FITS, label)
     for page in ("README.md", "docs/index.md"):
         text = (ROOT / page).read_text("utf-8")
-        assert f"{ours:.1f}%" in text, page
+        assert ours in text, page
         assert f"{plain:.1f}%" in text, page
 
 
@@ -106,7 +108,8 @@ def test_pages_tell_what_privacy_costs(label, told):
 
 
 def test_the_trust_table_has_the_numbers_of_the_kept_runs():
-    assert f"{fmean(hospitals_page.values(RUNS, ROUNDS)):.1f}% at ε = 1 (10 hospitals" in README
+    *_, fit = (one for one in FITS if one["bench"] == "mnist" and one.get("messages") == 7)
+    assert f"{fit['accuracy']:.1f}% at ε = 1 (10 hospitals, 7 messages)" in README
     attacks = hospitals.read(ROOT / "results" / people.ATTACKS)
     (attack,) = (
         run
