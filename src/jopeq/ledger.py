@@ -141,7 +141,7 @@ class Ledger:
 
     @property
     def rounds(self) -> int:
-        """How many updates were charged."""
+        """The number of updates charged."""
         return self._rounds
 
     @property
@@ -235,7 +235,7 @@ class Ledger:
             self._days = self._days[0] or _today(), _today()
 
     def covers(self, scheme: RecordSum | ClientSum, entries: int, *, run: str = "") -> int:
-        """How many more rounds of a run of a private sum can be charged.
+        """The number of further rounds of a private sum's run that can be charged.
 
         >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
         >>> [Ledger(budget, 1e-5).covers(sums, 50) for budget in (1.0, 0.5)]
@@ -317,7 +317,7 @@ class Ledger:
         return replace(run, spent=replace(run.spent, multiplier=least))
 
     def _pays(self, run: Run, more: int) -> bool:
-        """Whether the budget allows so many rounds more of a run."""
+        """True if the budget allows this many more rounds of a run."""
         after = {**self._runs, run.key: run.with_rounds(more)}
         return self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING)
 

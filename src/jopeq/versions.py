@@ -10,7 +10,7 @@ NAMES = ("jopeq", "Python", "numpy", "scipy", "torch")  # that runs and attacks 
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Those of jopeq, Python and the packages that are installed.
+    """Versions of jopeq, Python and the installed packages.
 
     >>> list(versions("numpy", "no such package"))
     ['jopeq', 'Python', 'numpy']

@@ -337,7 +337,7 @@ class CircleClient:
 
 
 def joins(message: bytes) -> bool:
-    """Whether a message only asks who takes part: its answer costs nothing."""
+    """True if a message only asks who takes part: its answer costs nothing."""
     if kind_of(message) != Kind.PHASE:
         return kind_of(message) == Kind.ASK
     return messages.kind_of(read_message(message, Kind.PHASE, 3)[2]) == messages.Kind.TERMS

@@ -79,7 +79,7 @@ class CircleServer:
 
     @property
     def is_training(self) -> bool:
-        """Whether the last messages make clients train, and need the content beside them."""
+        """True if the last messages make clients train, and need the content beside them."""
         if self._inner is not None:
             return self._steps[:1] == [self._inner.survivors]  # the clients have their inboxes
         return Kind.ATTEMPT in self._asked.values()
@@ -208,7 +208,7 @@ class CircleServer:
         self._serials[entry.identity] = entry.serial
 
     def _is_sum(self, total: Ring) -> bool:
-        """Whether the vectors of the whole cohort make a total that can be one."""
+        """True if the vectors of the whole cohort make a total that can be one."""
         attempt = self.attempt
         if attempt is None:
             return False

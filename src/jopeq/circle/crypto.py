@@ -97,7 +97,7 @@ def unseal(sealed: bytes, private: bytes, other: bytes, transcript: bytes, *way:
 
 
 def is_signed(identity: bytes, signature: bytes, statement: bytes) -> bool:
-    """Whether this Ed25519 key signed the statement."""
+    """True if this Ed25519 key signed the statement."""
     try:
         Ed25519PublicKey.from_public_bytes(identity).verify(signature, statement)
     except (InvalidSignature, ValueError):

@@ -1,4 +1,4 @@
-"""Who masks with whom, and who holds whose shares.
+"""The graph of clients: who masks with whom, and who holds whose shares.
 
 Up to 100 clients: everybody. Beyond: clients stand on a circle in an order that the transcript
 fixes, and each is joined to the k/2 next ones on either side (Bell et al. 2020, section 3). Its

@@ -89,7 +89,7 @@ class Model:
 
 
 def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern fits the array's name, with or without its record's."""
+    """True if a pattern fits the array's name, with or without its record's."""
     names = (name, f"{record}/{name}")
     return any(fnmatchcase(one, pattern) for one in names for pattern in patterns)
 
@@ -128,7 +128,7 @@ def array_bytes(content: RecordDict) -> int:
 
 
 def is_float(value: Values) -> bool:
-    """Whether training moves this array: neither integers nor booleans."""
+    """True if training moves this array: neither integers nor booleans."""
     return value.dtype.kind not in "iub"
 
 

@@ -66,7 +66,7 @@ class Failure(NamedTuple):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether a mod refused, rather than an app failed or a node was lost."""
+        """True if a mod refused, rather than an app failed or a node was lost."""
         return bool(self.made_by)
 
     def __str__(self) -> str:

@@ -141,7 +141,7 @@ class Rounds:
             self.warn("left out of round %d: node %d did not answer", number, node)
 
     def read(self, reply: Message, node: int | None = None) -> bool:
-        """Whether a reply has content; an error is written down.
+        """True if a reply has content; an error is written down.
 
         Flower may answer for several nodes under one id: ``node`` says whose message it answers.
         """
@@ -442,6 +442,6 @@ class SumServer(Rounds):
 
 
 def is_plausible(total: Any, attempt: Attempt) -> bool:
-    """Whether a total can be a Gaussian's: one bad share makes it uniform, which masks are."""
+    """True if a total can be a Gaussian's: one bad share makes it uniform, which masks are."""
     bits, length = attempt.plan.bits, attempt.plan.length
     return not is_uniform(centre(total, bits, length), bits)

@@ -175,7 +175,7 @@ class SumMod(Mod):
             app.code = "protocol"
 
             def look() -> None:
-                """How many more rounds are paid: a ledger counts rounds and tells of no record."""
+                """The number of rounds that can still be paid; a ledger counts rounds and reveals no record."""
                 told["covers"] = ledger.covers(task.scheme, task.dimension, run=task.label)
 
             def charge(attempt: Attempt) -> dict[str, float]:

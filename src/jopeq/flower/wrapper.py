@@ -257,7 +257,7 @@ _MEANS = [kind.aggregate_train for kind in (FedAvg, FedAvgM, FedAdagrad, FedAdam
 
 
 def averages(inner: Any) -> bool:
-    """Whether a strategy reads the clients' arrays for their weighted mean alone.
+    """True if a strategy reads the clients' arrays for their weighted mean alone.
 
     Only Flower's own code is known to: a strategy that replaces ``aggregate_train`` is not.
     """

@@ -92,7 +92,7 @@ def note(entries: int) -> None:
 
 
 def are_loaded() -> bool:
-    """Whether kernels code: they are in memory and not switched off."""
+    """True if kernels code: they are in memory and not switched off."""
     return _is_loaded and (_mode or _current_mode()) != "off"
 
 
@@ -160,7 +160,7 @@ def measure(
 
 @lru_cache(maxsize=1)
 def _is_available() -> bool:
-    """Whether Numba can be imported: it may be missing, or too old for this NumPy."""
+    """True if Numba can be imported: it may be missing, or too old for this NumPy."""
     try:
         import numba  # noqa: F401
     except ImportError:

@@ -42,7 +42,7 @@ def _sources() -> list[Path]:
 
 
 def is_compiled() -> bool:
-    """Whether some process has compiled all kernels of this source, here, before."""
+    """True if some process has compiled all kernels of this source, here, before."""
     folder = cache_folder()
     return folder is not None and (folder / _mark()).exists()
 

@@ -32,7 +32,7 @@ def common_device(values: Iterable[Any]) -> Any:
 
 
 def can_code(recipe: Recipe | None, device: Any) -> bool:
-    """Whether GPU kernels run on this device and know this recipe."""
+    """True if GPU kernels run on this device and know this recipe."""
     import torch
 
     from jopeq.kernels.gpu import arguments

@@ -29,7 +29,7 @@ def set_threads(count: int | None) -> None:
 
 
 def threads() -> int:
-    """How many threads one update may use."""
+    """The number of threads that one update may use."""
     if _limit is not None:
         return _limit
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

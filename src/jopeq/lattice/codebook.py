@@ -252,7 +252,7 @@ class LatticeCodebook(Codebook):
 
     @property
     def is_searched(self) -> bool:
-        """Whether there are few enough letters to try one by one."""
+        """True if there are few enough letters to try one by one."""
         return self.letters <= MAX_SEARCHED_LETTERS
 
     def nearest_letter(self, x: Array) -> Integers:

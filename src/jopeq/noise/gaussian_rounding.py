@@ -79,7 +79,7 @@ class GaussianRounding:
         return rows, variation
 
     def _has_chances(self, rows: NDArray[np.uint64]) -> bool:
-        """Whether thresholds are those of this law, as far as floats can tell."""
+        """True if thresholds are those of this law, as far as floats can tell."""
         letters = np.arange(-self.reach, self.reach + 2)
         off = letters - np.arange(self.grid)[:, None] / self.grid
         cumulative = np.cumsum(np.exp(off * off * (-(64.0**2) / 2.0 / self.sigma64**2)), axis=1)

@@ -88,7 +88,7 @@ class Law(ABC):
 
     @property
     def covers_ball(self) -> bool:
-        """Whether the sampler reaches from any input to every output of any other."""
+        """True if the sampler reaches from any input to every output of any other."""
         return self.reach >= DIAMETER
 
     @property
@@ -305,7 +305,7 @@ class MultivariateT(Law):
 
     @property
     def covers_ball(self) -> bool:
-        """Whether the sampler reaches across the ball, from ε of 50 (thin tails) to 100 (heavy)."""
+        """True if the sampler reaches across the ball, from ε of 50 (thin tails) to 100 (heavy)."""
         return self._end >= DIAMETER
 
     @property

@@ -189,7 +189,7 @@ def strength_of(epsilon: float) -> str:
 
 
 def count_of(number: int, noun: str) -> str:
-    """How many.
+    """The number and its noun, in the plural unless it is 1.
 
     >>> count_of(1, "round"), count_of(20, "round")
     ('1 round', '20 rounds')
@@ -198,7 +198,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def digits_up(value: float, digits: int = 4) -> str:
-    """So many significant digits, never below the value (but for rounding errors of 10⁻⁹).
+    """The value to this many significant digits, never below the value (but for rounding errors of 10⁻⁹).
 
     >>> digits_up(10.1234), digits_up(31400.0), digits_up(30648.2), digits_up(1e-5, 3)
     ('10.13', '31,400', '30,650', '1e-05')
@@ -213,7 +213,7 @@ def digits_up(value: float, digits: int = 4) -> str:
 
 
 def places_up(value: float, places: int = 2) -> str:
-    """So many decimals, never below the value (but for rounding errors of 10⁻⁹).
+    """The value to this many decimals, never below the value (but for rounding errors of 10⁻⁹).
 
     >>> places_up(8.0421), places_up(4.0 + 1e-15), places_up(31400.2, 0)
     ('8.05', '4.00', '31,401')

@@ -270,7 +270,7 @@ class Codec(ABC, Generic[S]):
         return seed
 
     def scales_apart(self, names: tuple[str, ...]) -> bool:
-        """Whether some of these tensors are running statistics with a scale of their own."""
+        """True if some of these tensors are running statistics with a scale of their own."""
         may_differ = self.is_scaled and self.scheme.per != "layers"
         return may_differ and any(map(is_statistic, names))
 

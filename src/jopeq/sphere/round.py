@@ -457,7 +457,7 @@ class Aggregator:
 
 
 def _is_number(value: Any, most: int) -> bool:
-    """Whether this is a whole number from 0 to ``most`` − 1."""
+    """True if this is a whole number from 0 to ``most`` − 1."""
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return is_whole and 0 <= int(value) < most
 

@@ -124,7 +124,7 @@ class ClientSum:
         return plan_records(self.sum, dimension, clients, "records")
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
-        """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""
+        """The loss of this many rounds, as ``jopeq.sums.record_accounting`` composes them."""
         return self.sum.spend(dimension, rounds)
 
     def expected_error(self, dimension: int, *, clients: int | None = None) -> float:

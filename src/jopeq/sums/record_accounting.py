@@ -126,7 +126,7 @@ def epsilon_within(runs: Sequence[RecordRounds], delta: float, budget: float) ->
 
 
 def is_delta_short(runs: Sequence[RecordRounds], delta: float, budget: float) -> bool:
-    """Whether ε would be within the budget if rounds put nothing by of δ for τ and v."""
+    """True if ε would be within the budget if rounds put nothing by of δ for τ and v."""
     bare = [replace(run, tau=0.0, variation=0.0) for run in runs]
     return epsilon_within(bare, delta, budget) <= budget < epsilon_within(runs, delta, budget)
 

@@ -78,7 +78,7 @@ def draw_records(count: int, sampling: float, private: PrivateStream) -> NDArray
 
 
 def draw_sample(count: int, sampling: float, most: int, private: PrivateStream) -> Indices:
-    """Who of ``count`` is in a fresh sample, ascending; ``most`` of them at random if it is larger.
+    """Numbers of a fresh sample out of ``count``, ascending; ``most`` of them if it is larger.
 
     >>> len(draw_sample(50, 1.0, 20, PrivateStream()))
     20

@@ -285,7 +285,7 @@ class RecordSum:
         return plan_records(self, dimension, clients)
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
-        """So many of the rounds, as ``jopeq.sums.record_accounting`` composes them."""
+        """The loss of this many rounds, as ``jopeq.sums.record_accounting`` composes them."""
         plan = self.plan(dimension)
         return rounds_of(self, plan.noise_multiplier, tables_of(self, dimension), rounds)
 

@@ -66,7 +66,7 @@ def check_terms(scheme: Any, most_bits: int) -> None:
 
 
 def check_clients(scheme: Any, clients: int | None) -> int:
-    """How many are in a sum: all of the scheme's where nothing is said."""
+    """The number of clients in a sum, by default all of the scheme's."""
     count: int = scheme.clients if clients is None else check_count("clients", clients, None)
     if not scheme.threshold <= count <= scheme.clients:
         bounds = f"threshold={scheme.threshold} to clients={scheme.clients}"
@@ -132,7 +132,7 @@ def draw_share(plan: Any, places: NDArray[np.int64], private: PrivateStream) -> 
 
 
 def is_uniform(values: Array, bits: int) -> bool:
-    """Whether centred integers mod 2^bits fill the ring evenly: one missing mask makes them.
+    """True if centred integers mod 2^bits fill the ring evenly: one missing mask makes them.
 
     A quarter of uniform integers lies in the outer quarter of the ring, within six deviations. Up
     to 108 integers are too few to say.

@@ -549,7 +549,7 @@ class _Work:
     blank: Rows
     device: torch.device
     is_wide: bool = False
-    """Whether floats of records are float64 numbers, whatever the model's are."""
+    """True if floats of records are float64 numbers, whatever the model's are."""
 
     def pieces(
         self, records: Records, weights: Tensor, seats: Indices, size: int, *,
@@ -642,7 +642,7 @@ class _Work:
 
 
 def _are_alike(one: Tensor, other: Tensor) -> bool:
-    """Whether the numbers are equal, but for what a GPU rounds; NaN equals NaN."""
+    """True if the numbers are equal, but for what a GPU rounds; NaN equals NaN."""
     off = 0.0 if one.device.type == "cpu" else _ALIKE
     first, second = one.double(), other.double()
     length = float(first.nan_to_num().norm())

@@ -248,7 +248,7 @@ def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int,
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether ``value`` is a torch tensor, told without importing torch."""
+    """True if ``value`` is a torch tensor, told without importing torch."""
     kind: Any = type(value)
     return _is_tensor_class(kind)
 
@@ -267,12 +267,12 @@ def _plain_row(array: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def is_short_float(value: Any) -> bool:
-    """Whether a tensor holds floats and has few enough axes to be encoded in place."""
+    """True if a tensor holds floats and has few enough axes to be encoded in place."""
     return bool(value.is_floating_point()) and value.ndim <= MAX_AXES
 
 
 def is_left_out(value: Any) -> bool:
-    """Whether ``value`` is an array or tensor of integers or booleans, which are never sent."""
+    """True if ``value`` is an array or tensor of integers or booleans, which are never sent."""
     if is_tensor(value):
         return not (value.is_floating_point() or value.is_complex())
     return np.asarray(value).dtype.kind in "iub"

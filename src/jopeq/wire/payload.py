@@ -183,7 +183,7 @@ def open_payload(
 
 
 def _is_plain(view: memoryview) -> bool:
-    """Whether a view's items are contiguous bytes 0…255."""
+    """True if a view's items are contiguous bytes 0…255."""
     return view.format == "B" and view.ndim == 1 and view.c_contiguous
 
 

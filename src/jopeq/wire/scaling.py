@@ -60,7 +60,7 @@ STATISTIC = Scale(1.0)
 
 
 def is_statistic(name: str) -> bool:
-    """Whether the name says that a tensor is a running mean or variance of a normalisation layer.
+    """True if the name says that a tensor is a running mean or variance of a normalisation layer.
 
     >>> is_statistic("layer1.0.bn1.running_var"), is_statistic("bn1.weight")
     (True, False)
@@ -128,7 +128,7 @@ class Scaling:
 
     @cached_property
     def is_sent(self) -> bool:
-        """Whether the payload carries scales: a fixed public clip is part of the scheme."""
+        """True if the payload carries scales: a fixed public clip is part of the scheme."""
         return self.clip is None or self.per == "layers"
 
     def count(self, names: tuple[str, ...]) -> int:

@@ -29,7 +29,7 @@ _STEPS = {Line: "line", Cells: "cells", Chances: "chances"}
 
 
 def supports(recipe: Recipe | None) -> bool:
-    """Whether the GPU kernels can code this recipe."""
+    """True if the GPU kernels can code this recipe."""
     if recipe is None:
         return False
     step = recipe.step  # thresholds are stored less one, in 32 bits
@@ -53,7 +53,7 @@ def key_words(key: bytes) -> list[int]:
 
 
 def uses_triton(device: torch.device) -> bool:
-    """Whether kernels run there: Triton on GPUs, its interpreter on request."""
+    """True if kernels run there: Triton on GPUs, its interpreter on request."""
     return HAS_TRITON and (device.type == "cuda" or IS_INTERPRETED)
 
 
@@ -92,7 +92,7 @@ class Plan:
 
     @property
     def is_loop(self) -> bool:
-        """Whether every group fills whole words, or a whole number of groups fills one."""
+        """True if every group fills whole words, or a whole number of groups fills one."""
         bits = self.letters_in(self.group) * self.width
         return self.group < ROW and (bits % 32 == 0 or 32 % bits == 0)
 

@@ -233,7 +233,7 @@ def decode_with_triton(
 
 
 def is_safe(recipe: Recipe, scales: Scales) -> bool:
-    """Whether no letter at all can decode to a number that float32 cannot hold."""
+    """True if no letter at all can decode to a number that float32 cannot hold."""
     step = recipe.step
     if isinstance(step, Chances):
         largest = float(np.abs(step.values).max()) + step.spacing

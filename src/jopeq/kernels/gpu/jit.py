@@ -17,7 +17,7 @@ triton: Any = importlib.import_module("triton") if HAS_TRITON else None
 tl: Any = importlib.import_module("triton.language") if HAS_TRITON else None
 
 IS_INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
-"""Whether kernels run on the CPU, operation by operation, for tests. Decided at import."""
+"""True if kernels run on the CPU, operation by operation, for tests. Decided at import."""
 
 
 def options(warps: int) -> dict[str, Any]:

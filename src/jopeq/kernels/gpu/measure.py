@@ -56,7 +56,7 @@ class _DeviceSums(Sums):
 
 
 def is_within(limits: Limits, scaling: Scaling, scales: Sequence[Scale], count: int) -> bool:
-    """Whether the scales of ``count`` entries show that none of them is beyond the limits.
+    """True if the scales of ``count`` entries show that none of them is beyond the limits.
 
     unit ≥ spread·√(energy/M) and M ≤ count bound every |entry − mean|; half is left for rounding.
     A clip shows nothing and is not asked: ``encode_body`` looks at the entries then.

@@ -28,7 +28,7 @@ _MOST_ROWS = _ROWS * 65535  # in one launch
 
 
 def can_add(rows: torch.Tensor) -> bool:
-    """Whether the kernels run here and read such rows."""
+    """True if the kernels run here and read such rows."""
     return uses_triton(rows.device) and rows.dtype in _FLOATS and rows.stride(1) == 1
 
 
