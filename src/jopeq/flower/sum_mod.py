@@ -175,7 +175,7 @@ class SumMod(Mod):
             app.code = "protocol"
 
             def look() -> None:
-                """The number of rounds that can still be paid; a ledger counts rounds and reveals no record."""
+                """Count the rounds that can still be paid: a ledger reveals no record."""
                 told["covers"] = ledger.covers(task.scheme, task.dimension, run=task.label)
 
             def charge(attempt: Attempt) -> dict[str, float]:

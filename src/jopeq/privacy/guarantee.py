@@ -198,7 +198,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def digits_up(value: float, digits: int = 4) -> str:
-    """The value to this many significant digits, never below the value (but for rounding errors of 10⁻⁹).
+    """Round up to this many significant digits (but for rounding errors of 10⁻⁹).
 
     >>> digits_up(10.1234), digits_up(31400.0), digits_up(30648.2), digits_up(1e-5, 3)
     ('10.13', '31,400', '30,650', '1e-05')
@@ -213,7 +213,7 @@ def digits_up(value: float, digits: int = 4) -> str:
 
 
 def places_up(value: float, places: int = 2) -> str:
-    """The value to this many decimals, never below the value (but for rounding errors of 10⁻⁹).
+    """Round up to this many decimals (but for rounding errors of 10⁻⁹).
 
     >>> places_up(8.0421), places_up(4.0 + 1e-15), places_up(31400.2, 0)
     ('8.05', '4.00', '31,401')

@@ -173,7 +173,7 @@ def tau_of(scheme: RecordSum) -> Decimal:
 
 
 def rounds_of(scheme: RecordSum, multiplier: float, tables: float, rounds: int) -> RecordRounds:
-    """This many of the scheme's rounds, as the accountant takes them."""
+    """The rounds of a scheme, as the accountant takes them."""
     return RecordRounds(
         multiplier=multiplier,
         sampling=scheme.sampling,
