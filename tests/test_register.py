@@ -34,12 +34,14 @@ CUBIC = Lattice(generator=((-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0))
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
-    """What a test registers, no other test knows."""
-    monkeypatch.setattr(registry, "SCHEMES", dict(registry.SCHEMES))
-    monkeypatch.setattr(lattices, "_KNOWN", dict(lattices._KNOWN))
-    monkeypatch.setattr(additive, "_NAMED", dict(additive._NAMED))
+    """Let no other test know what a test registers."""
+    tables = (registry.SCHEMES, lattices._KNOWN, additive._NAMED)
+    before = [dict(table) for table in tables]
     monkeypatch.syspath_prepend(EXAMPLES)
     yield
+    for table, known in zip(tables, before, strict=True):
+        table.clear()
+        table.update(known)
     for name in NAMES:
         sys.modules.pop(name, None)
 

@@ -7,6 +7,7 @@ python tools/cli_page.py
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import re
@@ -168,5 +169,6 @@ def run() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     written = PAGE.read_text(encoding="utf-8").partition(START)[0]
     PAGE.write_text(f"{written}{START}\n{page_of(run())}", encoding="utf-8")
