@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log,
 from paper import cells, cifar, mnist
 from paper.attack_tables import fig5_curves, server_epsilon
 from paper.attacks import ORIGINALS
+from paper.words import number
 
 # Training
+
+_FIG3_PARTS = {"round 1": (0, 1), "rounds 2 to 10": (1, 10), "the last 25 rounds": (-25, None)}
 
 
 def save_fig2(runs: pd.DataFrame, path: Path) -> None:
@@ -42,12 +46,25 @@ def save_fig2(runs: pd.DataFrame, path: Path) -> None:
 
 
 def save_fig3(runs: pd.DataFrame, path: Path) -> None:
-    """Validation accuracy against rounds, mean and range over seeds."""
-    figure, (panel,) = new_panels(1, 3.8)
-    dress(panel, "MNIST, linear model, R = 1, ε = 4", xlabel="round")
-    panel.set(ylabel="validation accuracy, %", ylim=(85, 93))
-    _draw_curves(panel, runs.groupby("label", sort=False)["validation"], every=16)
-    save(figure, path)
+    """Each scheme's distance to ``none`` in points, by part of the training: mean and range."""
+    parts = {title: mnist.apart_from_none(runs, *part) for title, part in _FIG3_PARTS.items()}
+    order = next(iter(parts.values())).mean(axis=1).sort_values().index
+    far = min(distances.min(axis=None) for distances in parts.values())
+    figure, panels = new_panels(len(parts), 3.0, sharey=True)
+    for panel, (title, distances) in zip(panels, parts.items(), strict=True):
+        dress(panel, title, xlim=(1.3 * far, -0.15 * far), ylim=(-0.6, len(order) - 0.4))
+        panel.axvline(0.0, color=GREY, linewidth=0.9, linestyle="--")
+        for place, label in enumerate(order):
+            look, seeds = look_of(label), distances.loc[label]
+            mean, ends = seeds.mean(), (seeds.min(), seeds.max())
+            panel.plot(ends, (place, place), color=look.colour, linewidth=1.2)
+            panel.plot(mean, place, marker=look.marker, color=look.colour, markersize=5)
+            style: Any = {"color": look.colour, "fontsize": 9, "ha": "right", "va": "center"}
+            where = {"xytext": (-7, 0), "textcoords": "offset points"}
+            panel.annotate(number(mean, 2), (ends[0], place), **where, **style)
+        panel.set_yticks(range(len(order)), [textwrap.fill(label, 16) for label in order])
+    figure.supxlabel("validation accuracy less that of none (dashed), points", fontsize=10)
+    save(figure, path, phone=True)
 
 
 def save_table2(runs: pd.DataFrame, path: Path) -> None:
@@ -117,8 +134,11 @@ def save_fig5(attacks: pd.DataFrame, path: Path) -> None:
     }
     curves = list(dict.fromkeys(curve for curve, _ in schemes))
     figure, panels = new_panels(3, 3.2)
+    panels[1].sharey(panels[0])
+    named = []
     for panel, (method, title) in zip(panels, cells.ATTACKERS.items(), strict=False):
-        dress(panel, title, ylabel="MSE of the reconstruction")
+        # in two lines, so that no name of a line reaches it
+        dress(panel, title.replace(" (", "\n("), ylabel="MSE of the reconstruction")
         plain_log(panel, "y")
         names = [_draw_grey(panel, attacks.grey_mse)]
         for curve in curves:
@@ -129,6 +149,8 @@ def save_fig5(attacks: pd.DataFrame, path: Path) -> None:
                 style: Any = {"markersize": 4, "linestyle": "--", "markerfacecolor": PAGE}
                 label = f"{curve},\nnot clipped"
                 names.append(_draw_images(panel, cells.FIG5_EPSILONS, free.mse, label, **style))
+        named.append((panel, names))
+    for panel, names in named:  # the limits come from both
         name_lines(panel, names)
     _draw_exact(panels[-1], schemes, curves)
     plain_log(panels[-1], "x")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -274,6 +275,16 @@ def fig2_plain_table(runs: pd.DataFrame) -> pd.DataFrame:
     """``fig2_supports`` as texts."""
     shown = fig2_supports(runs).map(number).rename(columns=lambda rate: f"R={rate:g}")
     return shown.sort_index().reset_index(names="support")
+
+
+def apart_from_none(runs: pd.DataFrame, first: int, end: int | None) -> pd.DataFrame:
+    """Points between each curve of Figure 3 and ``none`` with the same seed, mean of some rounds.
+
+    ``first`` and ``end`` are those of a slice. A scheme is a row, a seed is a column.
+    """
+    means = runs.validation.str[first:end].map(statistics.fmean)
+    grid = 100 * means.groupby([runs.label, runs.seed]).mean().unstack()
+    return grid.drop(index="none") - grid.loc["none"]
 
 
 def spread_after(runs: pd.DataFrame, number: int) -> float:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -45,6 +46,14 @@ def test_sections_whose_runs_are_missing_are_left_out(results, tmp_path):
     settings = "## What comes from the paper, and what from its code { #settings }"
     figure2 = "## Figure 2: SNR against rate"
     assert headings == ["# The paper", figure2, "## Any lattice", differs, settings]
+
+
+def test_figure_3_compares_runs_of_one_seed():
+    rows = [("none", 0, [0.5, 0.9]), ("none", 1, [0.6, 0.8]), ("sdq", 1, [0.5, 0.8])]
+    rows.append(("sdq", 0, [0.25, 0.85]))
+    runs = pd.DataFrame(rows, columns=["label", "seed", "validation"])
+    assert mnist.apart_from_none(runs, 0, 1).loc["sdq"].tolist() == pytest.approx([-25, -10])
+    assert mnist.apart_from_none(runs, 0, None).loc["sdq"].tolist() == pytest.approx([-15, -5])
 
 
 def test_our_accuracies_are_not_below_the_authors_code(results):

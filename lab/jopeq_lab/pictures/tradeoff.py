@@ -61,17 +61,20 @@ def tradeoff_around(epsilon: float, rate: float) -> list[TradeoffPoint]:
 def save_tradeoff(
     path: Path, points: Sequence[TradeoffPoint], *, marked: float | None = None
 ) -> None:
-    """Draw the points, one panel per ε, and a line at the marked rate; again for phones.
+    """Draw the points, one panel per ε, a line at the marked rate; again for phones.
 
     Schemes that spend more ε than requested are dashed; hollow points are biased by more than 0.05
     at the ends: clamping makes their error look small, but no number of clients averages it out.
     """
     epsilons = sorted({point.epsilon for point in points})
-    figure, panels = new_panels(len(epsilons), 3.0)
+    all_errors = [point.distortion for point in points]
+    limits = min(all_errors) / 1.3, max(all_errors) * 1.3
+    figure, panels = new_panels(len(epsilons), 3.4, sharey=True)
     for panel, epsilon in zip(panels, epsilons, strict=True):
         names = []
         dress(panel, f"ε = {epsilon:g} per entry")
         plain_log(panel, "y", _TICKS)
+        panel.set_ylim(limits)  # ticks widen it
         for name in SCHEMES:
             line = [p for p in points if p.name == name and p.epsilon == epsilon]
             if not line:
@@ -85,8 +88,6 @@ def save_tradeoff(
             points_at = {"s": 22, "c": fills, "edgecolors": colour, "marker": marker, "zorder": 3}
             panel.scatter(rates, errors, **points_at)
             names.append((errors[-1], name, colour))
-        all_errors = [p.distortion for p in points if p.epsilon == epsilon]
-        panel.set_ylim(min(all_errors) / 1.3, max(all_errors) * 1.3)
         if marked is not None:
             panel.axvline(marked, color=GREY, linewidth=0.9, linestyle=":", zorder=0)
         name_lines(panel, names)
