@@ -64,9 +64,9 @@ def pytest_ignore_collect(collection_path, config):
 # Files whose tests take longest, in this order. They come first, so that no process is left alone
 # with one.
 LONGEST = (
-    *("test_record_federation.py", "test_sum_federation.py", "test_scripts.py", "test_codec.py"),
-    *("test_federation.py", "test_dist.py", "test_cache.py", "test_site.py", "test_memory.py"),
-    *("test_attack.py", "test_simulation.py", "test_train.py", "test_claims.py"),
+    *("test_record_federation.py", "test_site.py", "test_dist.py", "test_sum_federation.py"),
+    *("test_guard.py", "test_federation.py", "test_scripts.py", "test_explore.py", "test_codec.py"),
+    *("test_memory.py", "test_attack.py", "test_simulation.py", "test_train.py", "test_claims.py"),
 )
 
 

@@ -77,7 +77,9 @@ def _label_cells(table: str) -> str:
         return re.sub("<td", lambda _: f'<td data-label="{next(labels, "")}"', row[0])
 
     labelled = re.sub(r"<tr>.*?</tr>", label_row, table, flags=re.S)
-    is_long = any(len(code) > _WORDY // 2 for code in re.findall(r"<td.*?<code>(.*?)</code>", table))
+    is_long = any(
+        len(code) > _WORDY // 2 for code in re.findall(r"<td.*?<code>(.*?)</code>", table)
+    )
     return labelled.replace("<table>", f'<table data-wordy="{"code" if is_long else ""}">', 1)
 
 

@@ -175,8 +175,11 @@ def test_code_compiled_by_one_process_is_loaded_by_the_next(tmp_path):
         "@kernel(types.int64, returns=types.int64)\n"
         "def double(x):\n    return 2 * x\n"
     )
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    code = (  # a bare package, as the real one compiles all kernels when it is imported
+        f"import sys, types; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import jopeq.kernels\n"
+        "bare = sys.modules['jopeq.kernels.cpu'] = types.ModuleType('jopeq.kernels.cpu')\n"
+        "bare.__path__ = [jopeq.kernels.__path__[0] + '/cpu']\n"
         "from small import double\n"
         "from jopeq.kernels.cache import cache_folder\n"
         "stats = double.stats\n"
