@@ -217,7 +217,7 @@ def multiplier_table() -> dict[str, Any]:
 
 
 def _left(epsilon: float) -> tuple[float, float]:
-    """What ``RecordPlan`` leaves of ε and δ for noise."""
+    """The ε and δ that ``RecordPlan`` leaves for noise."""
     kept = 2.0**-11
     delta = RECORD_DELTA * (1.0 - 2.0 * 2.0**-10 - 2.0**-6) * math.exp(-kept * epsilon)
     return epsilon * (1.0 - 2.0**-9 - 2.0 * kept), delta

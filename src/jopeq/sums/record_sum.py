@@ -231,7 +231,7 @@ class RecordSum:
         return self.honest_of(self.clients)
 
     def honest_of(self, clients: int) -> int:
-        """The same of a cohort: h in the proof."""
+        """Honest shares in a sum of so many clients: h in the proof."""
         count = check_clients(self, clients)
         return (self.threshold if self.dropouts == "recover" else count) - self.colluding
 
