@@ -36,14 +36,11 @@ def threads() -> int:
 
 
 def in_threads(
-    work: Callable[[int, int], Result], samples: int, chunk: int, size: int, slower: int = 1
+    work: Callable[[int, int], Result], samples: int, chunk: int, size: int
 ) -> list[Result]:
-    """``work(begin, end)`` over ranges of whole chunks that together make all samples.
-
-    Work that is ``slower`` than kernels by that factor pays for threads that much sooner.
-    """
+    """``work(begin, end)`` over ranges of whole chunks that together make all samples."""
     chunks = -(-samples // chunk)
-    worth = min(chunks, slower * samples * size // _LEAST_ENTRIES)
+    worth = min(chunks, samples * size // _LEAST_ENTRIES)
     count = min(threads(), worth) if worth > 1 else 1
     if count == 1:
         return [work(0, samples)]

@@ -64,7 +64,6 @@ S = TypeVar("S", bound="Scheme")
 _LOG = logging.getLogger("jopeq")
 _KEPT_BYTES = 1 << 23
 _THREAD = threading.local()
-_SLOWER = 4  # the plain path than kernels, at the least
 
 
 @dataclass(frozen=True)
@@ -295,7 +294,7 @@ class Codec(ABC, Generic[S]):
                     done.append((coder.encode(letters.values), *letters[1:]))
             return done
 
-        done = list(chain(*in_threads(work, samples, coder.chunk, size, _SLOWER)))
+        done = list(chain(*in_threads(work, samples, coder.chunk, size)))
         parts, clipped, overloaded = zip(*done, strict=True) if done else ((), (), ())
         counts = int(sum(clipped)), int(sum(overloaded))  # a scheme may count in NumPy's integers
         return Body(list(parts), samples, *counts)
@@ -368,7 +367,7 @@ class Codec(ABC, Generic[S]):
                     unscale(values, start, ends, scales)
                     flat[start : start + len(values)] = values
 
-        in_threads(work, samples, coder.chunk, self.dimension, _SLOWER)
+        in_threads(work, samples, coder.chunk, self.dimension)
         return flat
 
     def check_size(self, body_bytes: int, entries: int) -> None:
