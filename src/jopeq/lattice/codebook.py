@@ -145,8 +145,9 @@ class ScalarCodebook(Codebook):
 
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """``unit_dither``, magnified: a power of two makes no rounding error."""
-        dither = unit_dither(words)
-        dither *= self.lattice.step
+        dither = words.view(np.int16).astype(np.float64)
+        dither += 0.5
+        dither *= 2.0**-16 * self.lattice.step
         return dither
 
     def quantize(self, x: Array) -> tuple[Indices, NDArray[np.bool_]]:

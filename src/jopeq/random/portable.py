@@ -44,6 +44,7 @@ _MANTISSA = np.uint64((1 << 51) - 1)
 _WHOLE = np.uint64(0x433 << 52)  # the exponent of floats whose last bit counts ones
 _HALF = np.uint64(0x3FE << 52)  # the exponent of floats in [½, 1)
 _EXPONENT_BITS = 12
+_EXPONENT = np.uint64(((1 << _EXPONENT_BITS) - 1) << 51)  # below the sign
 DEEP = np.uint64(1 << 10)
 MAX_EXPONENTIAL = 76 * math.log(2.0)  # no draw of ``exponential`` or |``laplace``| is larger
 # Exponentials of ``FAR_WORDS`` and the half square radius of two normals follow their law up to
@@ -63,32 +64,31 @@ def _horner(terms: tuple[float, ...], x: Array) -> Array:
 def log(x: Array) -> Array:
     """ln x for x > 0."""
     mantissa, exponent = np.frexp(x)
-    return _log_of_parts(mantissa, exponent.astype(np.float64))
+    return np.subtract(0.0, _minus_log(mantissa, -exponent.astype(np.float64)))  # ln 1 is 0, not −0
 
 
-def _log_of_parts(mantissa: Array, power: Array) -> Array:
-    """ln(m·2ᵖ), m in [½, 1): p·ln 2 + 2·artanh((m−1)/(m+1)), m moved into [√½, √2); both are lost.
+def _minus_log(mantissa: Array, zeros: Array) -> Array:
+    """−ln(m·2⁻ᶻ) for m in [½, 1): z·ln 2 + 2·artanh((1−m)/(1+m)), m moved into [√½, √2).
 
-    In place: fresh arrays of this size cost more than the arithmetic.
+    Both arguments are lost: fresh arrays of this size cost more than the arithmetic.
     """
     small = (mantissa < math.sqrt(0.5)).astype(np.float64)
-    power -= small
+    zeros += small
     small += 1.0
     mantissa *= small
-    s = np.subtract(mantissa, 1.0, out=small)
+    s = np.subtract(1.0, mantissa, out=small)
     mantissa += 1.0
     s /= mantissa
     square = np.multiply(s, s, out=mantissa)
     tail = _horner(ATANH_TERMS, square)
+    s *= 2.0  # exact, wherever it is done
     square *= s
     tail *= square
-    tail *= 2.0
-    tail += np.multiply(power, LN2_LOW, out=square)
-    s *= 2.0
+    tail += np.multiply(zeros, LN2_LOW, out=square)
     tail += s
-    power *= LN2_HIGH
-    power += tail
-    return power
+    zeros *= LN2_HIGH
+    zeros += tail
+    return zeros
 
 
 def exp(x: Array) -> Array:
@@ -205,8 +205,7 @@ def exponential_of(
     mantissa <<= np.uint64(1)
     mantissa |= _HALF | np.uint64(1)
     zeros = _leading_zeros(words, stream, lane, first, stride, extra_words)
-    draws = _log_of_parts(mantissa.view(np.float64), np.negative(zeros, out=zeros))
-    return np.negative(draws, out=draws)
+    return _minus_log(mantissa.view(np.float64), zeros)
 
 
 def gamma(shape: float, stream: PrivateStream, start: int, count: int) -> Array:
@@ -250,20 +249,17 @@ def _leading_zeros(
         return np.empty(0)
     count = stride * (len(words) - 1) + 1
     extra = stream.words64(lane=EXTRA_LANE | lane, start=first, count=count)[::stride]
-    extra >>= np.uint64(_EXPONENT_BITS)
-    bits = words << np.uint64(1)  # the top bit is the sign
-    bits = np.where(bits < np.uint64(1 << (64 - _EXPONENT_BITS)), extra, bits)
-    half = bits >> np.uint64(1)
-    np.invert(half, out=half)
-    bits &= half  # so that no float is rounded up to the next power of two
-    np.right_shift(bits, np.uint64(1), out=half)  # signed integers convert three times as fast
-    exponent = half.view(np.int64).astype(np.float64).view(np.uint64)
-    exponent >>= np.uint64(52)
+    extra >>= np.uint64(_EXPONENT_BITS + 1)
+    # Twelve bits, or else the extra word: as floats both are exact, and the larger one counts.
+    # Signed integers convert three times as fast.
+    leading = (words & _EXPONENT).view(np.int64).astype(np.float64)
+    np.maximum(leading, extra.view(np.int64).astype(np.float64), out=leading)
+    exponent = leading.view(np.uint64) >> np.uint64(52)
     exponent |= _WHOLE  # 2⁵² + exponent, as a float
     zeros = exponent.view(np.float64)
     np.subtract(2.0**52 + 1023.0 + 62.0, zeros, out=zeros)
-    for i in np.flatnonzero(bits <= np.uint64(1)):  # one draw in 2⁶³: half of it is 0
-        zeros[i] = 63 if bits[i] else _far_zeros(stream, lane, first + stride * int(i), extra_words)
+    for i in np.flatnonzero(leading == 0.0):  # one draw in 2⁶³
+        zeros[i] = _far_zeros(stream, lane, first + stride * int(i), extra_words)
     return zeros
 
 

@@ -21,7 +21,7 @@ from jopeq.errors import PayloadError
 
 Integers = NDArray[np.integer[Any]]
 
-_CHUNK_SAMPLES = 1 << 15  # more would leave the second-level cache, fewer pay for the calls
+_CHUNK_SAMPLES = 1 << 16  # more would leave the second-level cache, fewer pay for the calls
 
 
 class Coder(Protocol):

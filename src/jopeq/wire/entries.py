@@ -26,7 +26,7 @@ MAX_AXES = 32
 BFLOAT16 = np.dtype([("bits", "<u2")])  # the upper halves of float32, widened chunk by chunk
 LARGEST = float(np.finfo(np.float32).max)
 LANES = 512
-_ROWS = 16  # of lanes, added together
+_ROWS = 32  # of lanes, added together
 _SIZE, _SHAPE = attrgetter("size"), attrgetter("shape")
 
 
@@ -83,8 +83,10 @@ class Sums:
         """Σ entry of every chunk, or Σ (entry − mean)² given a mean."""
 
         def squares(block: NDArray[Any], out: Array) -> None:
-            np.subtract(block, mean or 0.0, out=out, dtype=np.float64)
-            np.square(out, out=out)
+            np.copyto(out, block)
+            if mean:
+                out -= mean
+            np.multiply(out, out, out=out)
 
         chunks = entries.pieces(tensor)
         return [lane_sum(chunk) if mean is None else _lane_sum(chunk, squares) for chunk in chunks]
