@@ -56,9 +56,8 @@ def test_rounds_of_records(run, tmp_path, monkeypatch):
         done = run("report", tmp_path / "ledger", "--out", tmp_path / out)
         assert done.exit_code == 0, done.output
     page = ledger_report(ledger, "ledger")
-    assert (tmp_path / "page.html").read_text("utf-8") == page.html
-    assert (tmp_path / "page.md").read_text("utf-8") == page.markdown
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["ledger", "page.html", "page.md"]
+    assert (tmp_path / "page.html").read_text("utf-8") == page
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["ledger", "page.html"]
     assert run("report", tmp_path / "missing").exit_code == 2
     assert run("report", tmp_path / "ledger", "--out", tmp_path / "no" / "page").exit_code == 2
 
@@ -71,7 +70,7 @@ def test_names_of_runs_cannot_steer_a_terminal_or_a_page(run, tmp_path):
     ledger.charge(scheme, 10, run="gone\x1b[2J\x9b2J\r\nε = 0 of 2\u202eé")
     ledger.save(tmp_path / "ledger")
     page = ledger_report(ledger, "ledger")
-    for text in (run("show", tmp_path / "ledger").output, page.html, page.markdown):
+    for text in (run("show", tmp_path / "ledger").output, page):
         assert all(one.isprintable() for one in text.replace("\n", ""))
         assert text.replace("\\", "").count("gonex1b[2Jx9b2Jrnε = 0 of 2u202eé") == 1
 
@@ -98,6 +97,6 @@ def test_refusals(run, tmp_path):
 
 def test_an_unused_ledger_does_not_say_whom_it_protects(run, tmp_path):
     jopeq.Ledger.create(tmp_path / "ledger", 2.0, 1e-5)
-    page = ledger_report(jopeq.Ledger.load(tmp_path / "ledger"), "ledger").markdown
-    assert "| Protected | nobody yet" in page
-    assert "device" not in page
+    page = ledger_report(jopeq.Ledger.load(tmp_path / "ledger"), "ledger")
+    assert "<td>Protected</td><td>nobody yet" in page
+    assert "hospital or device" not in page

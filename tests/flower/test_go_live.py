@@ -123,7 +123,7 @@ def test_what_the_page_says_works_when_it_is_typed(tmp_path):
         assert [run.spent.rounds for run in ledger.runs] == [1, 2]
         assert {len(run.about["app"]) for run in ledger.runs} == {64}
         assert "nothing is wrong" in (folder / "log").read_text()
-        assert "to train a model" in (folder / "privacy-report.md").read_text()
+        assert "to train a model" in (folder / "privacy-report.html").read_text()
 
 
 def stop(process):

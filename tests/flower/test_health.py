@@ -41,7 +41,7 @@ def test_a_node_is_well_until_something_is_not(hospitals, tmp_path):
     lines = hospitals.trusted.read_text().splitlines()
     told = fingerprint(bytes.fromhex(line[:64]) for line in lines)
     assert asked["asker"] == f"run 1 of the hospitals {told}"
-    page = ledger_report(ledger).markdown
+    page = ledger_report(ledger)
     for part in ("to train a model, by sums of", f"app {APP}", f"answered by {asked['hospital']}"):
         assert part in page
     assert Ledger.from_json(ledger.to_json()).runs == ledger.runs

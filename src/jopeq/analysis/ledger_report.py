@@ -1,11 +1,11 @@
-"""A ledger as one page for a data protection officer, in HTML and in Markdown."""
+"""A ledger as one page for a data protection officer, in HTML."""
 
 from __future__ import annotations
 
 import html
 import math
-import re
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from jopeq.ledger import Ledger, Run, printable
 from jopeq.privacy.guarantee import digits_up, strength_of
@@ -13,10 +13,6 @@ from jopeq.registry import scheme_from_spec
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
 
-Block = str | list[str] | tuple[tuple[str, ...], ...]
-"""A paragraph, a list of points, or a table whose first row is its heading."""
-
-_MARKS = re.compile(r"([\\`*_\[\]<>|#&~])")
 # (unit, adversary): who is protected, against whom, what is not protected
 _KINDS: dict[tuple[str, str], tuple[str, str, list[str]]] = {
     ("record", "sum"): (
@@ -91,59 +87,48 @@ _PAGE = f"""<!doctype html>
 """
 
 
-class LedgerReport(NamedTuple):
-    """The page, made from the ledger alone: the same ledger gives the same texts."""
-
-    markdown: str
-    html: str  # one file without scripts, which loads nothing
-
-
-def ledger_report(ledger: Ledger, name: str = "ledger") -> LedgerReport:
+def ledger_report(ledger: Ledger, name: str = "ledger") -> str:
     """The page of one ledger, which ``jopeq ledger report`` writes; ``name`` is the ledger's.
 
-    >>> page = ledger_report(Ledger(budget=1.0, delta=1e-5), "heart.json")
-    >>> page.markdown.splitlines()[0]
-    '# Privacy report: heart.json'
+    It is one file without scripts, which loads nothing; the same ledger gives the same page.
+
+    >>> "unused" in ledger_report(Ledger(budget=1.0, delta=1e-5), "heart.json")
+    True
     """
     title, spent = f"Privacy report: {name}", ledger.spent
     kind = _KINDS[spent.unit, spent.adversary] if ledger.rounds else _UNUSED
     whom, against, open_to = kind
     points = [f"{text[:1].upper()}{text[1:]}." for text in spent.assumptions]
-    sections: dict[str, list[Block]] = {"In short": [(("", ""), *_summary(ledger, whom, against))]}
+    sections = {"In short": _table(_summary(ledger, whom, against))}
     if ledger.rounds:
-        sections["What this ε means"] = [_meaning(spent.epsilon, spent.delta)]
-    sections |= {
-        "What was asked": [_runs(ledger) if ledger.rounds else "Nothing: this ledger is unused."],
-        "What the promise rests on": [_RESTS_ON, points or ["Nothing yet."]],
-        "What is not protected": [[*open_to, *_ALWAYS]],
-        "How to check this page": [_CHECK.replace("NAME", name)],
-    }
-    markdown, page = [f"# {_escape(title)}"], _PAGE.replace("TITLE", html.escape(title))
-    for heading, blocks in sections.items():
-        markdown += [f"## {heading}", *map(_to_markdown, blocks)]
-        shown = "\n".join([f"<h2>{html.escape(heading)}</h2>", *map(_to_html, blocks)])
-        page += f"<section>\n{shown}\n</section>\n"
-    return LedgerReport("\n\n".join(markdown) + "\n", f"{page}</body>\n</html>\n")
+        sections["What this ε means"] = _paragraph(_meaning(spent.epsilon, spent.delta))
+        sections["What was asked"] = _runs(ledger)
+    else:
+        sections["What was asked"] = _paragraph("Nothing: this ledger is unused.")
+    rest = _list(points) if points else _paragraph("Nothing yet.")
+    sections["What the promise rests on"] = f"{_paragraph(_RESTS_ON)}\n{rest}"
+    sections["What is not protected"] = _list([*open_to, *_ALWAYS])
+    sections["How to check this page"] = _paragraph(_CHECK.replace("NAME", name))
+    body = "".join(
+        f"<section>\n<h2>{html.escape(heading)}</h2>\n{shown}\n</section>\n"
+        for heading, shown in sections.items()
+    )
+    return f"{_PAGE.replace('TITLE', html.escape(title))}{body}</body>\n</html>\n"
 
 
-def _to_markdown(block: Block) -> str:
-    if isinstance(block, str):
-        return _escape(block)
-    if isinstance(block, list):
-        return "\n".join(f"- {_escape(point)}" for point in block)
-    head, *rows = (f"| {' | '.join(map(_escape, row))} |" for row in block)
-    return "\n".join([head, "|---" * len(block[0]) + "|", *rows])
+def _paragraph(text: str) -> str:
+    return f"<p>{html.escape(text)}</p>"
 
 
-def _to_html(block: Block) -> str:
-    if isinstance(block, str):
-        return f"<p>{html.escape(block)}</p>"
-    if isinstance(block, list):
-        return "<ul>\n" + "\n".join(f"<li>{html.escape(point)}</li>" for point in block) + "\n</ul>"
+def _list(points: list[str]) -> str:
+    return "<ul>\n" + "\n".join(f"<li>{html.escape(point)}</li>" for point in points) + "\n</ul>"
+
+
+def _table(rows: Iterable[tuple[str, ...]], heads: tuple[str, ...] = ()) -> str:
     lines = []
-    for tag, row in zip(["th", *["td"] * len(block)], block, strict=False):
+    for tag, row in (("th", heads), *(("td", row) for row in rows)):
         cells = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-        lines += [f"<tr>{cells}</tr>"] if any(row) else []
+        lines += [f"<tr>{cells}</tr>"] if row else []
     return "<table>\n" + "\n".join(lines) + "\n</table>"
 
 
@@ -177,13 +162,13 @@ def _meaning(epsilon: float, delta: float) -> str:
     )
 
 
-def _runs(ledger: Ledger) -> Block:
+def _runs(ledger: Ledger) -> str:
     rows = [
         (*describe_run(run), f"{run.spent.rounds} of {run.planned}", _days(run.first, run.last))
         for run in ledger.runs
     ]
-    everything = ("all", describe_updates(ledger.scheme), f"{ledger.rounds}", _days(*ledger.days))
-    return (("run", "asked", "rounds", "dates (UTC)"), *(rows or [everything]))
+    updates = ("all", describe_updates(ledger.scheme), f"{ledger.rounds}", _days(*ledger.days))
+    return _table(rows or [updates], ("run", "asked", "rounds", "dates (UTC)"))
 
 
 def describe_run(run: Run) -> tuple[str, str]:
@@ -224,8 +209,3 @@ def describe_updates(spec: str | None) -> str:
 
 def _days(first: str, last: str) -> str:
     return first if first == last else f"{first} to {last}"
-
-
-def _escape(text: str) -> str:
-    """Text that Markdown shows unchanged, on one line."""
-    return _MARKS.sub(r"\\\1", " ".join(text.split()))

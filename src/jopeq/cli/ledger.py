@@ -92,19 +92,18 @@ def plan(
 @ledger.command()
 def report(
     path: LedgerPath,
-    out: Annotated[Path, typer.Option(help="the page's name; .html and .md are added")] = Path(
+    out: Annotated[Path, typer.Option(help="the page's file; .html is added")] = Path(
         "privacy-report"
     ),
 ) -> None:
-    """Write one page for the data protection officer, as HTML and as Markdown.
+    """Write one page for the data protection officer, as HTML.
 
     It says what was asked and when, which ε and δ protect whom against whom, on which assumptions,
     and what is not protected. The same ledger gives the same page.
     """
     with explain_errors("", OSError):
         page = ledger_report(Ledger.load(path), path.name)
-    for suffix, text in ((".html", page.html), (".md", page.markdown)):
-        target = out.with_name(out.name.removesuffix(".html").removesuffix(".md") + suffix)
-        with explain_errors(f"--out {out}"), atomic(target) as file:
-            file.write(text.encode())
-        typer.echo(f"saved {target}")
+    target = out.with_name(out.name.removesuffix(".html") + ".html")
+    with explain_errors(f"--out {out}"), atomic(target) as file:
+        file.write(page.encode())
+    typer.echo(f"saved {target}")
