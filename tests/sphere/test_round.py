@@ -127,10 +127,10 @@ def test_an_error_leaves_the_sum_as_it_was(monkeypatch):
         patched.setattr("jopeq.sphere.sphere_codebook.add_codewords", fail)
         with pytest.raises(MemoryError):
             total.add_many(np.array([21]), clients=np.array([51]))
-        assert kept(total) == before
-        total.add(bytes([21]), client=51)
         with pytest.raises(MemoryError):
-            total.mean()
+            total.add(bytes([21]), client=51)
+    assert kept(total) == before
+    assert total.add(bytes([21]), client=51)
     assert kept(total) == kept(filled([*range(40), 51]))
 
 

@@ -247,8 +247,8 @@ class PayloadStrategy(Wrapper):
         if not opened:
             return []
         total, model = terms.aggregator(), opened[0].model
-        for one in opened:
-            total.add(one.opened, client=self._numbers[one.node])
+        reports = [cast(bytes, one.opened) for one in opened]
+        total.add_many(reports, clients=[self._numbers[one.node] for one in opened])
         update = split(total.mean(), model, self.list_sent(model))
         return _with_mean(opened, move_floats(model, update))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, overload
 
@@ -13,7 +13,7 @@ import numpy as np
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import PrivateStream, openssl
 from jopeq.schemes.codec import Codec, Counts, OnInvalid, Opened, keep_memory
-from jopeq.schemes.parameters import as_annotated, inherit_parameter_docs, spec_of
+from jopeq.schemes.parameters import inherit_parameter_docs, spec_of, take_annotated
 from jopeq.wire.payload import MAX_TENSORS
 from jopeq.wire.scaling import Scaling
 
@@ -57,10 +57,7 @@ class Scheme(ABC):
         inherit_parameter_docs(cls)
 
     def __post_init__(self) -> None:
-        for each in fields(self):  # so that 4 and 4.0 make equal schemes with equal specs
-            if each.init:
-                value = as_annotated(each.name, str(each.type), getattr(self, each.name))
-                object.__setattr__(self, each.name, value)
+        take_annotated(self)
         self.codec  # noqa: B018 (checks its parameters)
         if self.is_private or self.codec.has_dither:  # so that the first update does not wait
             openssl()

@@ -30,6 +30,14 @@ def as_annotated(name: str, kind: str, value: Any) -> Any:
     return check_real(name, value) if "float" in kind else value
 
 
+def take_annotated(instance: Any) -> None:
+    """Bring the fields of a frozen dataclass to their types: 4 and 4.0 make equal schemes."""
+    for each in fields(instance):
+        if each.init:
+            value = as_annotated(each.name, str(each.type), getattr(instance, each.name))
+            object.__setattr__(instance, each.name, value)
+
+
 def as_array(name: str, value: Any) -> NDArray[np.float64]:
     """``value`` as floats, whatever its shape."""
     try:

@@ -48,7 +48,6 @@ Secrets = Callable[[int], "bytes | None"]
 
 MOST_PEOPLE = 1 << 24  # of a round by default: 2 MiB of bits
 TAG_BYTES = 4
-_TOGETHER = 1 << 12  # reports that are added at once
 _HOST_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
 _DEVICE_ENTRIES = 1 << 24
 
@@ -97,13 +96,9 @@ class Round:
     @property
     def terms(self) -> bytes:
         """The round as the server sends it; ``from_terms`` reads it."""
-        terms = {
-            "scheme": self.scheme.spec,
-            "dimension": self.dimension,
-            "people": self.people,
-            "key": self.seed.hex(),
-            "digest": self.digest.hex(),
-        }
+        numbers = {"dimension": self.dimension, "people": self.people}
+        codes = {"key": self.seed.hex(), "digest": self.digest.hex()}
+        terms = {"scheme": self.scheme.spec, **numbers, **codes}
         return json.dumps(terms, sort_keys=True).encode()
 
     @classmethod
@@ -145,12 +140,12 @@ class Round:
         secret: bytes | None = None,
         noise: PrivateStream | None = None,
     ) -> bytes:
-        """Make client number ``client``'s report of its update (an array, a tensor, a state).
+        """Make a client's report of its update (an array, a tensor, a state).
 
         Give each client of a round its own number: it chooses the codebook, and the server counts
-        each number once. With ``secret`` (32 bytes that only this client and the server know) the
-        report has a tag, so that nobody else can report in the client's name. A client that reports
-        more than once keeps a ledger; charge it first (``jopeq.Ledger.charge``).
+        each number once. With ``secret`` (32 bytes, shared with the server alone) the report has a
+        tag, so that nobody else can report in the client's name. A client that reports more than
+        once keeps a ledger; charge it first (``jopeq.Ledger.charge``).
         """
         secrets = None if secret is None else lambda _: secret
         (report,) = self.reports([update], clients=[client], secrets=secrets, noise=noise)
@@ -164,10 +159,9 @@ class Round:
         secrets: Secrets | None = None,
         noise: PrivateStream | None = None,
     ) -> list[bytes]:
-        """Make the reports of many clients: an array with a row for each, or a list of updates.
+        """Make the reports of many clients, each as ``report`` does: of rows or a list of updates.
 
-        Each is what ``report`` makes, and as private: every client has its own private words.
-        ``secrets`` gives a client's secret by its number; without it reports are not signed.
+        ``secrets`` gives a client's secret by its number.
         """
         found, size = self.indices(updates, clients=clients, noise=noise), self.plan.report_bytes
         bodies = [index.to_bytes(size, "little") for index in found.tolist()]
@@ -183,7 +177,7 @@ class Round:
         clients: Sequence[int] | NDArray[Any],
         noise: PrivateStream | None = None,
     ) -> NDArray[np.int64]:
-        """Draw the indices in the reports of many clients, for ``Aggregator.add_many``."""
+        """Draw the indices that the reports of many clients hold, for ``Aggregator.add_many``."""
         numbers = self._check_clients(clients)
         if isinstance(updates, Mapping) or len(updates) != len(numbers):
             raise ValueError(
@@ -206,10 +200,7 @@ class Round:
     def draws(
         self, update: Any, *, count: int, client: int = 0, noise: PrivateStream | None = None
     ) -> NDArray[np.int64]:
-        """Draw ``count`` indices, each as ``report`` draws its one and each with its ε.
-
-        For audits only: never send them.
-        """
+        """Draw ``count`` indices of one update, each with its ε: for audits, never to be sent."""
         numbers = np.array([self.check_client(client)])
         words = private_stream(noise).words64(lane=0, start=0, count=2 * count)
         with np.errstate(all="ignore"):
@@ -238,7 +229,7 @@ class Round:
             yield from scaled.reshape(-1, self.dimension)
 
     def check_client(self, client: Any) -> int:
-        """Return the client's number; ``ValueError`` if the round has no such client."""
+        """The client's number; ``ValueError`` if the round has no such client."""
         return check_count("client", client, 0, self.people - 1)
 
     def _check_clients(self, clients: Any) -> NDArray[np.int64]:
@@ -258,15 +249,11 @@ class Round:
         return derive(secret, b"jopeq report", signed)[:TAG_BYTES]
 
     def aggregator(self, *, secrets: Secrets | None = None, device: Any = None) -> Aggregator:
-        """Start an empty sum.
-
-        ``secrets`` gives a client's secret by its number, if reports are signed. With
-        ``device="cuda"`` a GPU adds up.
-        """
+        """Start an empty sum; ``secrets`` opens signed reports, ``device="cuda"`` adds on a GPU."""
         return Aggregator(self, secrets, device)
 
     def open_report(self, report: Any, client: int, secrets: Secrets | None) -> int:
-        """Return the index in a report; ``PayloadError`` if it is malformed or forged."""
+        """The index in a report; ``PayloadError`` if it is malformed or forged."""
         size, malformed = self.plan.report_bytes, "this is no report of the round"
         expected = size + (0 if secrets is None else TAG_BYTES)
         is_bytes = isinstance(report, bytes | bytearray | memoryview)
@@ -301,35 +288,19 @@ class Aggregator:
 
     def __init__(self, terms: Round, secrets: Secrets | None = None, device: Any = None) -> None:
         self.round = terms
+        self.count = 0  # reports in the sum
         self.refused: Counter[str] = Counter()
         self._secrets = secrets
         self._is_signed = secrets is not None
+        self._seen = np.zeros(-(-terms.people // 8), dtype=np.uint8)  # one bit for each client
         self._total = np.zeros(terms.plan.padded, dtype=np.int64)
         self._on_device: Any = None
         if device is not None:
             self._on_device = devices.codewords().zeros(terms.plan.padded, device)
-        self._seen = Numbers(terms.people)
-        self._waiting: list[tuple[int, int]] = []
-
-    @property
-    def count(self) -> int:
-        """Reports in the sum."""
-        return self._seen.count
 
     def add(self, report: bytes, *, client: int) -> bool:
-        """Add a client's report; False if it is refused (``refused`` counts why)."""
-        self._check_secrets()
-        try:
-            number, index = self._open(report, client)
-            if not self._seen.add_one(number):
-                raise PayloadError("this client is counted already", code="duplicate")
-        except PayloadError as error:
-            self.refused[error.code] += 1
-            return False
-        self._waiting.append((number, index))
-        if len(self._waiting) >= _TOGETHER:
-            self._flush()
-        return True
+        """Add a client's report; False if it is refused. ``add_many`` is faster for many."""
+        return self.add_many([report], clients=[client]) == 1
 
     def add_many(
         self, reports: Sequence[bytes] | NDArray[Any], *, clients: Iterable[int] | NDArray[Any]
@@ -338,68 +309,60 @@ class Aggregator:
 
         An error leaves the sum as it was.
         """
-        self._check_secrets()
-        is_array = isinstance(clients, np.ndarray)
-        numbers = clients if isinstance(clients, np.ndarray) else list(clients)
-        if len(numbers) != len(reports):
-            raise ValueError(f"{len(reports)} reports of {len(numbers)} clients: give one each")
-        if not isinstance(reports, np.ndarray):
-            return self._add_reports(reports, numbers)
-        if self._is_signed:
+        if self._is_signed and self._secrets is None:
+            raise ValueError(
+                "this sum of signed reports came without their secrets: give secrets to "
+                "Round.aggregator, or add it to the sum that has them"
+            )
+        terms, is_array = self.round, isinstance(reports, np.ndarray)
+        if is_array and self._is_signed:
             raise ValueError("signed reports are bytes: indices alone have no tag")
-        if not is_array:  # Python's numbers may be of any size
-            people = self.round.people
-            numbers = np.array([n if _is_number(n, people) else -1 for n in numbers], np.int64)
-        return self._add_indices(np.asarray(numbers), reports)
+        if not isinstance(clients, np.ndarray):  # Python's numbers may be of any size
+            numbers = [one if _is_number(one, terms.people) else -1 for one in clients]
+            clients = np.array(numbers, dtype=np.int64)
+        if len(clients) != len(reports):
+            raise ValueError(f"{len(reports)} reports of {len(clients)} clients: give one each")
+        for name, values in {"clients": clients, "reports": reports}.items():
+            if isinstance(values, np.ndarray) and not _is_whole(values):
+                told = f"{values.dtype} of shape {values.shape}"
+                raise ValueError(f"{name} must be whole numbers in one row, got {told}")
+        is_good = (clients >= 0) & (clients < terms.people)
+        refused = Counter(number=int(np.count_nonzero(~is_good)))
+        indices = reports
+        if not isinstance(indices, np.ndarray):
+            indices = np.full(len(reports), -1, dtype=np.int64)
+            for place in np.flatnonzero(is_good).tolist():
+                client = int(clients[place])
+                try:
+                    indices[place] = terms.open_report(reports[place], client, self._secrets)
+                except PayloadError as error:
+                    refused[error.code] += 1
+                    is_good[place] = False
+        is_codeword = (indices >= 0) & (indices < terms.plan.codewords)
+        refused["malformed"] += int(np.count_nonzero(is_good & ~is_codeword))
+        is_good &= is_codeword
+        who, chosen = clients[is_good].astype(np.int64), indices[is_good].astype(np.int64)
+        is_new = _are_new(self._seen, who)
+        refused["duplicate"] += int(np.count_nonzero(~is_new))
+        who = who[is_new]
+        self._add(who, chosen[is_new])
+        np.bitwise_or.at(self._seen, who >> 3, _bit_of(who))
+        self.count += len(who)
+        self.refused += refused
+        return len(who)
 
-    def _open(self, report: Any, client: Any) -> tuple[int, int]:
-        """The client's number and the index in its report."""
-        if not _is_number(client, self.round.people):
-            raise PayloadError("no client of the round has this number", code="number")
-        return int(client), self.round.open_report(report, int(client), self._secrets)
-
-    def _add_reports(self, reports: Sequence[bytes], clients: Iterable[Any]) -> int:
-        found, refused = [], Counter[str]()
-        for report, client in zip(reports, clients, strict=True):
-            try:
-                found.append(self._open(report, client))
-            except PayloadError as error:
-                refused[error.code] += 1
-        who, indices = np.array(found, dtype=np.int64).reshape(-1, 2).T
-        return self._add_new(np.ascontiguousarray(who), np.ascontiguousarray(indices), refused)
-
-    def _add_indices(self, who: NDArray[Any], indices: NDArray[Any]) -> int:
-        for name, values in {"clients": who, "reports": indices}.items():
-            if values.ndim != 1 or (len(values) and values.dtype.kind not in "iu"):
-                raise ValueError(
-                    f"{name} must be whole numbers in one row, got {values.dtype} of shape "
-                    f"{values.shape}"
-                )
-        is_numbered = (who >= 0) & (who < self.round.people)
-        is_codeword = (indices >= 0) & (indices < self.round.plan.codewords)
-        is_good = is_numbered & is_codeword
-        refused = Counter(
-            number=int(np.count_nonzero(~is_numbered)),
-            malformed=int(np.count_nonzero(is_numbered & ~is_codeword)),
-        )
-        who, indices = who[is_good].astype(np.int64), indices[is_good].astype(np.int64)
-        return self._add_new(who, indices, refused)
-
-    def _add_new(
-        self, who: NDArray[np.int64], indices: NDArray[np.int64], refused: Counter[str]
-    ) -> int:
-        """Add the reports of new clients; ``refused`` counts those that came with them."""
-        is_new = self._seen.are_new(who)
-        self._add(who[is_new], indices[is_new])
-        self._seen.add(who[is_new])
-        self.refused += refused + Counter(duplicate=int(np.count_nonzero(~is_new)))
-        return int(np.count_nonzero(is_new))
+    def _add(self, clients: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
+        on_device = self._on_device
+        fresh = np.zeros_like(self._total) if on_device is None else on_device
+        codebook.add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
+        if on_device is None:
+            self._total += fresh  # all of them, or none where an error came before
 
     def mean(self) -> NDArray[np.float64]:
         """The mean update in one row."""
-        self._flush()
         if not self.count:
             raise ValueError("no report was added: there is no mean")
+        self._fetch()
         plan, shared = self.round.plan, self.round.shared
         return codebook.decode_sum(self._total, plan, shared) * (self.round.scale.unit / self.count)
 
@@ -416,44 +379,27 @@ class Aggregator:
             raise ValueError("these are sums of different rounds")
         if self._is_signed != other._is_signed:
             raise ValueError("one sum is of signed reports, the other is not: keep them apart")
-        if both := self._seen.common(other._seen):
+        if both := int(np.unpackbits(self._seen & other._seen).sum(dtype=np.int64)):
             raise ValueError(f"{both} clients are in both sums: give each client to one server")
-        self._flush()
-        other._flush()
+        self._fetch()
+        other._fetch()
         result = Aggregator(self.round, self._secrets)
         result._is_signed = self._is_signed
         result._total = self._total + other._total
-        result._seen = self._seen.join(other._seen)
+        result._seen = self._seen | other._seen
+        result.count = self.count + other.count
         result.refused = self.refused + other.refused
         return result
 
     def __getstate__(self) -> dict[str, Any]:
         """The sum without its secrets and device, which do not travel."""
-        self._flush()
+        self._fetch()
         return {**self.__dict__, "_secrets": None, "_on_device": None}
 
-    def _check_secrets(self) -> None:
-        if self._is_signed and self._secrets is None:
-            raise ValueError(
-                "this sum of signed reports came without their secrets: give secrets to "
-                "Round.aggregator, or add it to the sum that has them"
-            )
-
-    def _flush(self) -> None:
-        if self._waiting:
-            clients, indices = np.array(self._waiting, dtype=np.int64).T
-            self._add(np.ascontiguousarray(clients), np.ascontiguousarray(indices))
-            self._waiting = []
+    def _fetch(self) -> None:
         if self._on_device is not None:
             self._total += self._on_device.cpu().numpy()
             self._on_device.zero_()
-
-    def _add(self, clients: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
-        on_device = self._on_device
-        fresh = np.zeros_like(self._total) if on_device is None else on_device
-        codebook.add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
-        if on_device is None:
-            self._total += fresh  # all of them, or none where an error came before
 
 
 def _is_number(value: Any, most: int) -> bool:
@@ -462,46 +408,19 @@ def _is_number(value: Any, most: int) -> bool:
     return is_whole and 0 <= int(value) < most
 
 
-class Numbers:
-    """A set of whole numbers from 0 to ``most`` − 1, one bit each."""
+def _is_whole(values: NDArray[Any]) -> bool:
+    return values.ndim == 1 and (values.dtype.kind in "iu" or not len(values))
 
-    def __init__(self, most: int) -> None:
-        self.most, self.count = most, 0
-        self._bits = np.zeros(-(-most // 8), dtype=np.uint8)
 
-    def add_one(self, number: int) -> bool:
-        """Add a number; False if the set has it already."""
-        byte, bit = number >> 3, 1 << (number & 7)
-        if self._bits[byte] & bit:
-            return False
-        self._bits[byte] |= bit
-        self.count += 1
-        return True
-
-    def are_new(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these are not in the set; of equal numbers the first counts as new."""
-        is_new: NDArray[np.bool_] = (self._bits[numbers >> 3] & _bit_of(numbers)) == 0
-        ordered = np.sort(numbers)
-        if (ordered[1:] == ordered[:-1]).any():
-            is_first = np.zeros_like(is_new)
-            is_first[np.unique(numbers, return_index=True)[1]] = True
-            is_new &= is_first
-        return is_new
-
-    def add(self, numbers: NDArray[np.int64]) -> None:
-        """Add numbers that are new."""
-        np.bitwise_or.at(self._bits, numbers >> 3, _bit_of(numbers))
-        self.count += len(numbers)
-
-    def common(self, other: Numbers) -> int:
-        """Count the numbers in both sets, which have the same ``most``."""
-        return int(np.unpackbits(self._bits & other._bits).sum(dtype=np.int64))
-
-    def join(self, other: Numbers) -> Numbers:
-        """Unite two disjoint sets."""
-        result = Numbers(self.most)
-        result._bits, result.count = self._bits | other._bits, self.count + other.count
-        return result
+def _are_new(seen: NDArray[np.uint8], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which numbers have no bit yet; of equal ones the first counts as new."""
+    is_new: NDArray[np.bool_] = (seen[numbers >> 3] & _bit_of(numbers)) == 0
+    ordered = np.sort(numbers)
+    if (ordered[1:] == ordered[:-1]).any():
+        is_first = np.zeros_like(is_new)
+        is_first[np.unique(numbers, return_index=True)[1]] = True
+        is_new &= is_first
+    return is_new
 
 
 def _bit_of(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -27,13 +27,12 @@ from jopeq.checks import check_count
 from jopeq.errors import UpdateError
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.random.streams import openssl
-from jopeq.schemes.parameters import as_annotated, spec_of
+from jopeq.schemes.parameters import spec_of, take_annotated
 from jopeq.sphere.round import MOST_PEOPLE, Round
 from jopeq.sphere.sphere_plan import MOST_BITS, SpherePlan, plan_for
 from jopeq.wire.scaling import Scaling
 
 LEAST_EPSILON, MOST_EPSILON = 1.0 / 64.0, 24.0
-_MAX_ENTRIES = 1 << 28
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,23 +77,17 @@ class Sphere:
     max_entries: int = 1 << 22
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = as_annotated(each.name, str(each.type), getattr(self, each.name))
-            object.__setattr__(self, each.name, value)
+        take_annotated(self)
         self.scaling  # noqa: B018 (validates the clip)
         if not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
-            is_less = self.epsilon < LEAST_EPSILON
-            few = "raise epsilon, 1 is strong and 8 is weak; for no privacy use scheme 'sdq'"
-            many = "for more, send several reports of a smaller ε each"
             raise ValueError(
                 f"epsilon must be from 1/64 to {MOST_EPSILON:g} for scheme 'sphere', got "
-                f"{self.epsilon}: {few if is_less else many}"
+                f"{self.epsilon}: 1 is strong and 8 is weak; for more, send several reports"
             )
-        limits = {"bits": MOST_BITS, "draws": 1 << 26, "max_entries": _MAX_ENTRIES}
+        limits = {"bits": MOST_BITS, "draws": 1 << 26, "max_entries": 1 << 28}
         for name, most in limits.items():
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= most:
-                raise ValueError(f"{name} must be from 1 to {most}, got {value}")
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1, most)
         self.plan_for(1)  # refuses draws that are too few
         openssl()  # loaded here, so that the first report does not wait for it
 
@@ -129,7 +122,7 @@ class Sphere:
         return Guarantee(epsilon=self.epsilon, nominal=self.epsilon, unit="update")
 
     def guarantee_for(self, dimension: int) -> Guarantee:
-        """ε of the integers that code updates of this dimension."""
+        """The exact ε of updates of this dimension."""
         return replace(self.guarantee, epsilon=self.plan_for(dimension).epsilon)
 
     def cost(self, sizes: Mapping[str, int]) -> Guarantee:

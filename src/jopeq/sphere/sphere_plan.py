@@ -27,9 +27,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,29 @@ class SpherePlan:
         return log_ceiling(self.ratio)
 
     @property
+    def margin(self) -> float:
+        """How far weights may exceed 1.
+
+        The length of a block of a random direction, √(n/k)‖x_b‖, has mean 1 and variance
+        (1 − k/n)/2k. A weight adds for each list the length of its block minus the mean over the
+        other members.
+        """
+        if self.block == self.padded:
+            return 0.0
+        spread = self.lists * (1.0 - self.block / self.padded) / (2.0 * self.block)
+        if self.members > 1:
+            spread *= self.members / (self.members - 1.0)
+        return tail_bound(2.0 * CLAMPED_CHANCE / self.combinations) * math.sqrt(spread)
+
+    @property
+    def extra(self) -> float:
+        """How much longer members are than other codewords, squared."""
+        d, n, k = self.dimension, self.padded, self.block
+        kept = 1.0 + (n / k - 1.0) * (d - 1.0) / (n - 1.0)
+        score = self.mean_score
+        return kept * (self.mean_square - 1.0) + (self.lists - 1.0) * score * score
+
+    @property
     def gain(self) -> float:
         """E⟨codeword, x⟩ at ‖x‖ = 1."""
         chance = self.unit / WORD * self.combinations
@@ -116,10 +140,7 @@ class SpherePlan:
     def error(self, norm: float = 1.0) -> float:
         """E‖x̂ − x‖²/C² at ‖x‖ = norm·C."""
         chance = norm * self.unit / WORD * self.combinations
-        extra = _extra(
-            self.dimension, self.padded, self.block, self.lists, self.mean_score, self.mean_square
-        )
-        return (self.dimension + chance * extra) / self.gain**2 - norm**2
+        return (self.dimension + chance * self.extra) / self.gain**2 - norm**2
 
     def allow(self, counts: Any) -> NDArray[np.object_]:
         """Reduce any counts until they keep the bounds; privacy needs nothing else.
@@ -136,38 +157,6 @@ class SpherePlan:
             if (kept <= limit).all():
                 return kept
             kept = np.minimum(kept, limit)
-
-
-def _margin(padded: int, block: int, lists: int, members: int) -> float:
-    """How far weights may exceed 1.
-
-    The length of a block of a random direction, √(n/k)‖x_b‖, has mean 1 and variance (1 − k/n)/2k.
-    A weight adds for each list the length of its block minus the mean over the other members.
-    """
-    if block == padded:
-        return 0.0
-    spread = lists * (1.0 - block / padded) / (2.0 * block)
-    if members > 1:
-        spread *= members / (members - 1.0)
-    return tail_bound(2.0 * CLAMPED_CHANCE / members**lists) * math.sqrt(spread)
-
-
-def _extra(d: int, n: int, k: int, lists: int, score: float, square: float) -> float:
-    """How much longer members are than other codewords, squared."""
-    kept = 1.0 + (n / k - 1.0) * (d - 1.0) / (n - 1.0)
-    return kept * (square - 1.0) + (lists - 1.0) * score * score
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    error: float  # plus 1, divided by C²
-    lists: int
-    pairs: int
-    members: int
-    block: int
-    margin: float
-    score: float
-    square: float
 
 
 @lru_cache(maxsize=1024)
@@ -188,10 +177,9 @@ def plan_for(epsilon: float, dimension: int, most_bits: int, draws: int) -> Sphe
         raise ValueError(
             f"draws={draws} are too few for a codebook: a client draws at least {_LEAST_BLOCK}"
         )
-    enough = 1.01 * min(candidate.error for candidate in found)
-    good = [candidate for candidate in found if candidate.error <= enough]
-    best = min(good, key=lambda candidate: (candidate.lists * candidate.block, candidate.error))
-    return _with_integers(epsilon, dimension, padded, best)
+    enough = 1.01 * min(error for error, _ in found)
+    good = [(plan.lists * plan.block, error, plan) for error, plan in found if error <= enough]
+    return _with_integers(epsilon, min(good, key=itemgetter(0, 1))[2])
 
 
 def _block_sizes(most: int, padded: int) -> list[int]:
@@ -202,39 +190,36 @@ def _block_sizes(most: int, padded: int) -> list[int]:
 
 def _candidates(
     epsilon: float, dimension: int, padded: int, lists: int, pairs: int, block: int
-) -> Iterator[_Candidate]:
-    """Yield one candidate for each number of members that may be worth it."""
+) -> Iterator[tuple[float, SpherePlan]]:
+    """Yield (error/C² + 1, a plan without its integers) for each number of members worth it."""
     excess = float(portable.expm1(np.array([epsilon]))[0])
     codewords = (2 * pairs) ** lists
     worth = math.ceil(8.0 * (codewords / excess) ** (1.0 / lists)) + 4
     sums, squares = largest_moments(pairs, min(pairs, _MOST_MEMBERS, worth))
     for members in range(1, len(sums) + 1):
-        margin = _margin(padded, block, lists, members)
-        several = float(members**lists)
+        score, square = sums[members - 1] / members, squares[members - 1] / members
+        plan = SpherePlan(dimension, padded, lists, pairs, members, block, 0, 0, 0, score, square)
+        margin, several = plan.margin, float(plan.combinations)
         whole = several if members > 1 or block == padded else 1.0 + margin
         if 2.0 * whole > codewords * (1.0 + margin):
             continue
         one = excess / ((1.0 + margin) * codewords + excess * whole)
-        score, square = sums[members - 1] / members, squares[members - 1] / members
         gain = one * several * math.sqrt(lists) * score
-        extra = _extra(dimension, padded, block, lists, score, square)
-        error = (dimension + one * several * extra) / (gain * gain)
-        yield _Candidate(error, lists, pairs, members, block, margin, score, square)
+        yield (dimension + one * several * plan.extra) / (gain * gain), plan
 
 
-def _with_integers(epsilon: float, dimension: int, padded: int, chosen: _Candidate) -> SpherePlan:
+def _with_integers(epsilon: float, plan: SpherePlan) -> SpherePlan:
     """Find the largest unit that e^ε allows, by bisection in whole numbers."""
-    lists, pairs, members, block = chosen.lists, chosen.pairs, chosen.members, chosen.block
-    ratio, codewords = exp_floor(epsilon), (2 * pairs) ** lists
-    beyond = Fraction(chosen.margin)
+    ratio, beyond = exp_floor(epsilon), Fraction(plan.margin)
 
     def bounds(unit: int) -> tuple[int, int]:
         top = unit + math.ceil(beyond * unit)
         # members even out their blocks' lengths; a single member cannot
-        total = members**lists * unit if members > 1 or block == padded else top
-        return codewords * top - total, total
+        is_even = plan.members > 1 or plan.block == plan.padded
+        total = plan.combinations * unit if is_even else top
+        return plan.codewords * top - total, total
 
-    low, high = 0, WORD // members**lists
+    low, high = 0, WORD // plan.combinations
     while high - low > 1:
         unit = (low + high) // 2
         top, total = bounds(unit)
@@ -242,7 +227,5 @@ def _with_integers(epsilon: float, dimension: int, padded: int, chosen: _Candida
             low = unit
         else:
             high = unit
-    counts = (low, *bounds(low))
-    return SpherePlan(
-        dimension, padded, lists, pairs, members, block, *counts, chosen.score, chosen.square
-    )
+    top, total = bounds(low)
+    return replace(plan, unit=low, most_top=top, most_sum=total)
