@@ -75,20 +75,6 @@ def test_any_block_agrees_with_a_second_implementation(key, block, lane):
     assert found.tobytes() == both[58:]
 
 
-@settings(max_examples=60)
-@given(key=KEYS, lane=LANES, start=st.integers(0, END - 3000), count=st.integers(0, 3000))
-@example(key=KEY, lane=2**32 - 1, start=END - 70, count=70)
-@example(key=KEY, lane=7, start=13, count=0)
-def test_the_stand_in_for_openssl_gives_the_same_bytes(key, lane, start, count):
-    pytest.importorskip("cryptography")
-    expected = ChaChaStream(key).read(lane=lane, start=start, count=count)
-    with pytest.MonkeyPatch.context() as missing:
-        missing.setattr(streams, "openssl", lambda: None)
-        found = ChaChaStream(key).read(lane=lane, start=start, count=count)
-    assert np.array_equal(found, expected)
-    assert found.dtype == np.uint8
-
-
 LONG = ChaChaStream(KEY).read(lane=7, start=0, count=9600)
 
 

@@ -19,42 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORD16, WORD32, WORD64 = map(np.dtype, ("<u2", "<u4", "<u8"))  # NumPy reads names slowly
-_SIGMA = np.frombuffer(b"expand 32-byte k", dtype=WORD32)
-_COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
-_DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
-
-Words = NDArray[np.uint32]
-
-
-def _rotate(x: Words, bits: int) -> Words:
-    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
-
-
-def _quarter_round(state: list[Words], a: int, b: int, c: int, d: int) -> None:
-    for target, source, mixed, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-        state[target] = state[target] + state[source]
-        state[mixed] = _rotate(state[mixed] ^ state[target], bits)
-
-
-def key_stream(key: bytes, nonce: bytes, block: int, blocks: int) -> NDArray[np.uint8]:
-    """The bytes of ``blocks`` blocks from counter ``block`` on (RFC 8439, section 2.3), in NumPy.
-
-    >>> key_stream(bytes(32), bytes(12), 0, 1)[:4].tobytes().hex()
-    '76b8e0ad'
-    """
-    counters = (block + np.arange(blocks, dtype=np.uint64)).astype(np.uint32)
-    constants = np.concatenate((_SIGMA, np.frombuffer(key, dtype="<u4")))
-    tail = np.frombuffer(nonce, dtype="<u4")
-    initial = [np.full(blocks, word, dtype=np.uint32) for word in constants]
-    initial += [counters, *(np.full(blocks, word, dtype=np.uint32) for word in tail)]
-    state = list(initial)
-    for _ in range(10):
-        for quarter in (*_COLUMNS, *_DIAGONALS):
-            _quarter_round(state, *quarter)
-    words = np.stack([x + y for x, y in zip(state, initial, strict=True)], axis=1)
-    return words.astype("<u4").reshape(-1).view(np.uint8)
-
-
 SEED_BYTES = 32
 NONCE_BYTES = 16
 _BLOCK = 64
@@ -83,21 +47,13 @@ class ChaChaStream:
         """``count`` bytes of ``lane`` from byte ``start`` on."""
         check_range(start, count)
         block, skip = divmod(start, _BLOCK)
-        cipher = self.cipher(lane, block)
-        if cipher is None:
-            blocks = -(-(skip + count) // _BLOCK)
-            nonce = struct.pack("<8xI", lane)
-            return key_stream(self._key, nonce, block, blocks)[skip:][:count]
         stream = np.zeros(skip + count, dtype=np.uint8)
-        cipher.update_into(stream.data, stream.data)  # in place: zeros become key stream
+        self.cipher(lane, block).update_into(stream.data, stream.data)  # zeros become key stream
         return stream[skip:]
 
     def cipher(self, lane: int, block: int) -> Any:
-        """OpenSSL's cipher before that block of the lane; None where it is not installed."""
-        found = openssl()
-        if found is None:
-            return None
-        cipher, chacha = found
+        """OpenSSL's cipher before that block of the lane."""
+        cipher, chacha = openssl()
         return cipher(chacha(self._key, _COUNTED(block, lane)), None).encryptor()
 
     @property
@@ -186,13 +142,11 @@ def private_stream(noise: PrivateStream | None) -> PrivateStream:
 
 
 @lru_cache(maxsize=1)
-def openssl() -> tuple[Any, Any] | None:
-    """(Cipher, ChaCha20), looked up once and used once; None where they are not installed."""
-    try:
-        from cryptography.hazmat.primitives.ciphers import Cipher
-        from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-    except ImportError:
-        return None
+def openssl() -> tuple[Any, Any]:
+    """(Cipher, ChaCha20), looked up once and used once."""
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
     # The first use takes OpenSSL a millisecond, which no update should wait for.
     Cipher(ChaCha20(bytes(32), bytes(16)), None).encryptor().update(bytes(64))
     return Cipher, ChaCha20
