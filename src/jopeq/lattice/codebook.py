@@ -214,7 +214,7 @@ class LatticeCodebook(Codebook):
         low, extent, strides = self.box
         if math.prod(extent.tolist()) > MAX_POINTS:
             return None
-        letters = np.full(int(extent.prod()) + 1, -1)  # the last place is that of all beyond
+        letters = np.full(int(extent.prod()), -1)
         letters[(self.coordinates - low) @ strides] = np.arange(self.letters)
         return letters
 
@@ -237,16 +237,16 @@ class LatticeCodebook(Codebook):
         shift = self.lattice.points(self.shift)
         offset = self.lattice.coordinates(np.subtract(x.T, shift[:, None], order="C"))
         offset -= low[:, None]
-        inside = (offset >= 0.0) & (offset < extent[:, None])
-        wanted = np.where(inside.all(axis=0), strides.astype(np.float64) @ offset, -1.0)
-        keys = wanted.astype(np.int64)
+        place = np.clip(offset, 0.0, (extent - 1.0)[:, None])
+        keys = (strides.astype(np.float64) @ place).astype(np.int64)
         if self.table is not None:
-            letters = self.table[keys]
+            letters = self.table.take(keys)
         else:
             known, order = self._lookup
-            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-            letters = np.where(known[place] == keys, order[place], -1)
+            found = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            letters = np.where(known[found] == keys, order[found], -1)
         missed = letters < 0
+        missed |= (place != offset).any(axis=0)
         if missed.any():
             letters[missed] = self.nearest_letter(x[missed])
         return letters.astype(self.dtype), missed

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,13 +67,15 @@ def _nearest_hexagonal(x: Array) -> Array:
     The nearest point of the first, (x₁, y₁), is the nearer one if |x − x₁| + 3|y − y₁| ≤ 1; that of
     the second lies half a step from it on either axis, on the side of x and y.
     """
-    first = np.floor(x + 0.5)
+    first = x + 0.5
+    np.floor(first, out=first)
     error = x - first
     across, up = np.abs(error)
     up *= 3.0
     up += across
-    half = np.subtract(0.5, error < 0.0, out=error)
-    half *= up > 1.0
+    half = np.floor(error, out=error)  # −1 or 0: in place and without branches, like all of this
+    half += 0.5
+    half *= (up > 1.0).astype(x.dtype)
     first += half
     return first
 
@@ -95,10 +98,11 @@ class Geometry:
     shortest: float  # length of the shortest vector
     covariance: Array  # of a uniform point of the cell
     halves: tuple[tuple[float, ...], ...]  # half lattice vectors, to centre codebooks of even size
+    dither_type: type[np.floating[Any]] = np.float64  # in which dither words are reduced exactly
 
     @cached_property
     def inverse(self) -> Array:
-        return np.asarray(np.linalg.inv(self.basis))
+        return np.asarray(np.rint(2.0 * np.linalg.inv(self.basis)) / 2.0)  # exact: halves
 
     @cached_property
     def condition(self) -> float:
@@ -115,6 +119,7 @@ def _isotropic(
     covering_radius: float,
     normalised_moment: float,
     axes: ArrayLike | None = None,
+    dither_type: type[np.floating[Any]] = np.float64,
 ) -> Geometry:
     rows = np.array(basis, dtype=np.float64)
     size = len(rows)
@@ -128,7 +133,8 @@ def _isotropic(
     halves = tuple(tuple((v @ inverse).tolist()) for v in vectors)
     shortest = math.sqrt(np.square(rows * lengths).sum(axis=1).min())
     covariance = moment * np.eye(size)
-    return Geometry(rows, lengths, nearest, covering_radius, shortest, covariance, halves)
+    sizes = covering_radius, shortest, covariance
+    return Geometry(rows, lengths, nearest, *sizes, halves, dither_type)
 
 
 @lru_cache(maxsize=64)
@@ -152,7 +158,12 @@ _A2_MOMENT = 5 / (36 * _ROOT3)
 _BUILT_IN = {
     "Z": _isotropic([[1.0]], _nearest_integers, 0.5, 1 / 12),
     "A2": _isotropic(
-        [[1.0, 0.0], [0.5, 0.5]], _nearest_hexagonal, 1 / _ROOT3, _A2_MOMENT, axes=[1.0, _ROOT3]
+        [[1.0, 0.0], [0.5, 0.5]],
+        _nearest_hexagonal,
+        1 / _ROOT3,
+        _A2_MOMENT,
+        axes=[1.0, _ROOT3],
+        dither_type=np.float32,  # multiples of 2⁻¹⁸ below 2: half the memory to pass through
     ),
     "D4": _isotropic(_D4_BASIS, _nearest_checkerboard, 1.0, 13 / (120 * math.sqrt(2))),
     "E8": _isotropic(_E8_BASIS, _nearest_gosset, 1.0, 929 / 12960),
@@ -287,7 +298,7 @@ class Lattice:
         frame = self._frame(x)
         if frame.size and not max(frame.max(), -frame.min()) < _MAX_COORDINATE:
             raise ValueError("x is too far from the origin to be quantized exactly")
-        return np.rint(self.geometry.inverse.T @ self.geometry.nearest(frame))
+        return np.asarray(self.geometry.inverse.T @ self.geometry.nearest(frame))
 
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """Uniform points of the Voronoi cell from rows of L 16-bit words.
@@ -295,18 +306,17 @@ class Lattice:
         The words name a point G·u of the parallelepiped, u = (w + ½)/65536, minus its nearest
         lattice point. The arithmetic is exact until the last multiplication.
         """
-        unit = words.T.astype(np.float64, order="C")
+        unit = words.T.astype(self.geometry.dither_type, order="C")
         unit += 0.5
         unit *= 2.0**-16
-        frame = self.geometry.basis.T @ unit
+        frame = self.geometry.basis.T.astype(unit.dtype) @ unit
         frame -= self.geometry.nearest(frame)
-        return self._space(frame).T
+        return self._space(frame.astype(np.float64)).T
 
     def _frame(self, x: Array) -> Array:
         """From space to the frame; points are columns, as in ``_space``."""
         if self.geometry.axes.ndim == 1:
-            factors = 1.0 / (self.geometry.axes * self.step)
-            return np.stack([row * factor for row, factor in zip(x, factors, strict=True)])
+            return x * (1.0 / (self.geometry.axes * self.step))[:, None]
         return products(x.T, self._from_space).T
 
     def _space(self, frame: Array) -> Array:

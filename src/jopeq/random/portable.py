@@ -250,15 +250,15 @@ def _leading_zeros(
     count = stride * (len(words) - 1) + 1
     extra = stream.words64(lane=EXTRA_LANE | lane, start=first, count=count)[::stride]
     extra >>= np.uint64(_EXPONENT_BITS + 1)
-    # Twelve bits, or else the extra word: as floats both are exact, and the larger one counts.
-    # Signed integers convert three times as fast.
-    leading = (words & _EXPONENT).view(np.int64).astype(np.float64)
-    np.maximum(leading, extra.view(np.int64).astype(np.float64), out=leading)
+    # Twelve bits, or else the extra word: the larger number, and as a float it is exact
+    bits = words & _EXPONENT
+    np.maximum(bits, extra, out=bits)
+    leading = bits.view(np.int64).astype(np.float64)  # signed ones convert three times as fast
     exponent = leading.view(np.uint64) >> np.uint64(52)
     exponent |= _WHOLE  # 2⁵² + exponent, as a float
     zeros = exponent.view(np.float64)
     np.subtract(2.0**52 + 1023.0 + 62.0, zeros, out=zeros)
-    for i in np.flatnonzero(leading == 0.0):  # one draw in 2⁶³
+    for i in np.flatnonzero(bits == 0):  # one draw in 2⁶³
         zeros[i] = _far_zeros(stream, lane, first + stride * int(i), extra_words)
     return zeros
 

@@ -9,6 +9,7 @@ bits that its digits need.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import count, takewhile
@@ -174,21 +175,32 @@ class Packing:
         width = self.letters.bit_length() - 1
         return width if self.letters == 1 << width and width <= 16 else 0
 
+    @cached_property
+    def _together(self) -> int:
+        """Letters of less than a byte that fill whole bytes together."""
+        return 8 // math.gcd(8, self.width)
+
     def _encode_bits(self, indices: Integers) -> bytes:
-        letters = np.zeros(-(-len(indices) // 8) * 8, dtype=np.uint8)
+        group = self._together
+        letters = np.zeros(-(-len(indices) // group) * group, dtype=np.uint8)
         letters[: len(indices)] = indices
-        words = letters.view("<u8")  # eight letters side by side, moved together by halving
-        for doubling in range(3):
-            low, gap, size = self._fields(doubling)
-            words = (words & low) | ((words >> gap) & (low << size))
-        packed = words.view(np.uint8).reshape(-1, 8)[:, : self.width]
+        words = letters.view(f"<u{group}")  # letters side by side, moved together by halving
+        for low, high, gap in self._moves:
+            words = (words & low) | ((words >> gap) & high)
+        if group * self.width == 8:
+            return words.astype(np.uint8).tobytes()
+        packed = words.view(np.uint8).reshape(-1, group)[:, : group * self.width // 8]
         return packed.tobytes()[: self.size(len(indices))]
 
-    def _fields(self, doubling: int) -> tuple[np.uint64, np.uint64, np.uint64]:
-        """A mask of 2ᵈ letters in every second 2ᵈ bytes, and how many bits are unused and used."""
-        size, place = self.width << doubling, 8 << doubling
-        mask = sum(((1 << size) - 1) << at for at in range(0, 64, 2 * place))
-        return np.uint64(mask), np.uint64(place - size), np.uint64(size)
+    @cached_property
+    def _moves(self) -> list[tuple[np.unsignedinteger[Any], ...]]:
+        """Masks of the first and second 2ᵈ letters of 2ᵈ⁺¹ after the move, and its length."""
+        moves, word = [], np.dtype(f"<u{self._together}").type
+        for doubling in range(self._together.bit_length() - 1):
+            size, place = self.width << doubling, 8 << doubling
+            low = sum(((1 << size) - 1) << at for at in range(0, 8 * self._together, 2 * place))
+            moves.append((word(low), word(low << size), word(place - size)))
+        return moves
 
     def _decode_bits(self, packed: memoryview, count: int) -> Integers:
         read = np.frombuffer(packed, dtype=np.uint8)
@@ -204,16 +216,20 @@ class Packing:
             for place in range(1, self.width):
                 letters |= rows[:, place].astype(np.uint16) << np.uint16(place)
             return letters
-        spread = np.zeros((-(-count // 8), 8), dtype=np.uint8)
-        whole = len(read) // self.width
-        spread[:whole, : self.width] = read[: whole * self.width].reshape(-1, self.width)
-        if whole < len(spread):
-            rest = read[whole * self.width :]
-            spread[whole, : len(rest)] = rest
-        words = spread.view("<u8")[:, 0]
-        for doubling in (2, 1, 0):
-            low, gap, size = self._fields(doubling)
-            words = (words & low) | ((words & (low << size)) << gap)
+        group = self._together
+        if group * self.width == 8:
+            words = read.astype(f"<u{group}")
+        else:
+            spread = np.zeros((-(-count // group), group), dtype=np.uint8)
+            size = group * self.width // 8
+            whole = len(read) // size
+            spread[:whole, :size] = read[: whole * size].reshape(-1, size)
+            if whole < len(spread):
+                rest = read[whole * size :]
+                spread[whole, : len(rest)] = rest
+            words = spread.view(f"<u{group}")[:, 0]
+        for low, high, gap in reversed(self._moves):
+            words = (words & low) | ((words & high) << gap)
         return words.view(np.uint8)[:count]
 
 
