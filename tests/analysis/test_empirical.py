@@ -169,7 +169,7 @@ class TellTale(DitheredChannelCodec):
     def to_body(self, entries, scales, shared, private):
         (update,) = entries.tensors
         letters = (np.asarray(update).reshape(-1) > 0).astype(np.int64)
-        return Body([self.coder.encode(letters)], letters.size, 0, 0)
+        return Body([self.coder.encode(letters)], 0, 0)
 
 
 @pytest.mark.parametrize("make", [SameNoise, partial(broken, Response, TellTale)])

@@ -1,7 +1,5 @@
 """auto, on and off: who decides, when kernels pay; work goes on without Numba or OpenSSL."""
 
-import contextlib
-import io
 import os
 import subprocess
 import sys
@@ -187,27 +185,3 @@ def test_numba_is_missing(mode, tmp_path):
         assert "pip install 'jopeq[fast]'" in last
     else:
         assert done.stdout.split("\n")[0] == "(5,) False"
-
-
-def test_openssl_is_missing():
-    pytest.importorskip("numba")
-    code = f"""
-import hashlib, jopeq, numpy as np
-from jopeq.random.streams import PrivateStream
-update = np.linspace(-1, 1, 70_001, dtype=np.float32)
-for spec in {[scheme.spec for scheme in SCHEMES]!r}:
-    scheme = jopeq.scheme_from_spec(spec)
-    seed = bytes(32) if scheme.codec.has_dither else None
-    payload = scheme.encode(update, seed=seed, noise=PrivateStream.reproducible(bytes(32)))
-    print(hashlib.sha256(payload).hexdigest(), hashlib.sha256(scheme.decode(payload)).hexdigest())
-"""
-    without = """
-import sys; sys.modules["cryptography"] = None
-from jopeq.random.streams import ChaChaStream
-assert ChaChaStream(bytes(32)).cipher(0, 0) is None
-"""
-    with contextlib.redirect_stdout(io.StringIO()) as here:
-        exec(code, {})
-    end = "print('jopeq.kernels.cpu.codec' in sys.modules)"
-    found = run(without + code + end, kernels="on").stdout
-    assert found == here.getvalue() + "True\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import jopeq
 from jopeq.errors import MissingSecretError, PayloadError
-from jopeq.wire.payload import MAGIC, VERSION, Envelope, Header, open_payload, seal
+from jopeq.wire.payload import MAGIC, VERSION, Header, open_payload, seal
 from jopeq.wire.scaling import Scale
 from tests.golden import make
 from tests.schemes.every import SCHEMES
@@ -84,21 +84,6 @@ def test_an_opening_that_was_read_before_says_the_same(header, other):
     other_key = KEY if other.is_keyed else None
     assert open_payload(seal(other.to_bytes(), [], other_key), other_key)[0] == other
     assert open_payload(payload, key)[0] == header
-
-
-@given(
-    header=st.binary(max_size=80), body=st.binary(max_size=300), key=st.sampled_from([None, KEY])
-)
-def test_a_body_written_in_place_makes_the_payload_of_seal(header, body, key):
-    envelope = Envelope(header, len(body), key)
-    assert envelope.body.shape == (len(body),)
-    assert not envelope.body.any()
-    envelope.body[:] = np.frombuffer(body, np.uint8)
-    view = envelope.body
-    payload = envelope.seal()
-    view[:] = 7  # somebody who still looks at the body cannot change the payload
-    assert type(payload) is bytes
-    assert payload == seal(header, [body], key) == seal(header, [body[:5], body[5:]], key)
 
 
 @pytest.mark.parametrize("layout", ["b", "c", "i", "rows", "apart", "big-endian"])

@@ -224,7 +224,7 @@ class Scheme(ABC):
         codec = self.codec
         if like is None:
             opened = codec.open(payload, secret, MAX_TENSORS)
-            return opened.header.arrange(codec.decode(opened, device))
+            return opened.header.arrange(opened.decode(device))
         if device is not None:
             raise ValueError("like determines the device of the result: drop device")
         state = like if isinstance(like, Mapping) else {"": like}

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ from jopeq.wire.entries import (
     is_tensor,
     select_sent,
 )
-from jopeq.wire.payload import Envelope, Header, open_payload, seal
+from jopeq.wire.payload import Header, open_payload, seal
 from jopeq.wire.scaling import Scale, is_statistic, read_scaled, unscale
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ class Letters(NamedTuple):
 class Body(NamedTuple):
     """The coded samples of one update, and how many samples were out of bounds."""
 
-    parts: list[bytes]
-    samples: int
+    parts: list[Any]  # bytes, or arrays of them
     clipped: int
     overloaded: int
 
@@ -215,44 +214,37 @@ class Codec(ABC, Generic[S]):
     ) -> tuple[bytes, Counts]:
         """Make the payload of entries that ``read`` found, and count what happened."""
         own_seed, private = self._seed(seed, secret is not None), private_stream(noise)
-        is_keyed, are_apart = secret is not None, self.scales_apart(entries.names)
-        is_centered = self.is_scaled and self.scheme.center
-        on_device = entries.device if isinstance(entries, DeviceEntries) else None
-        recipe = self.choose(entries.count, on_device)
+        recipe = None if isinstance(entries, DeviceEntries) else self.choose(entries.count)
         samples = -(-entries.count // self.dimension)
+        scaling = self.scaling if self.is_scaled else None
         # An app may have called np.seterr(all="raise"): an error would tell about the entries.
         with np.errstate(all="ignore"):
-            scaling = self.scaling if self.is_scaled else None
             scales = kernels.measure(entries, scaling, self.dimension, limits)
-            carried = tuple(scales) if scaling is not None and scaling.is_sent else ()
-            if are_apart:
-                scales = self.scaling.of_tensors(entries.names, scales)
             header = Header(
-                *(self.scheme.spec, entries.names, entries.shapes, own_seed),
-                *(is_keyed, carried, is_centered, are_apart),
+                *(self.scheme.spec, entries.names, entries.shapes, own_seed, secret is not None),
+                scales=tuple(scales) if scaling is not None and scaling.is_sent else (),
+                is_centered=scaling is not None and scaling.center,
+                has_statistics=self.scales_apart(entries.names),
             )
-            streams = header.shared_stream(secret), private
-            envelope = None
-            if isinstance(entries, DeviceEntries):
-                if recipe is None:
-                    raise TypeError(f"{self.scheme.spec} cannot be coded on {entries.device}")
-                packed, *bad = entries.encode(recipe, scales, *streams, limits)
-                body = Body([packed], samples, *bad)
-            elif recipe is None:
-                body = self.to_body(entries, scales, *streams)
-            else:  # kernels write into the payload
-                size = kernels.cpu.body_bytes(recipe, samples)
-                envelope = Envelope(header.to_bytes(), size, secret)
-                found = kernels.cpu.encode_body(recipe, entries, scales, *streams, envelope.body)
-                body = Body([], samples, *found)
-            size = sum(map(len, body.parts)) if envelope is None else len(envelope.body)
-            payload = envelope.seal() if envelope else seal(header.to_bytes(), body.parts, secret)
+            if header.has_statistics:
+                scales = self.scaling.of_tensors(entries.names, scales)
+            given = scales, header.shared_stream(secret), private
+            if isinstance(entries, DeviceEntries):  # ``read`` asked whether kernels know the scheme
+                packed, *bad = entries.encode(cast("Recipe", self.recipe), *given, limits)
+                body = Body([packed], *bad)
+            elif recipe is not None:
+                out = np.zeros(kernels.cpu.body_bytes(recipe, samples), dtype=np.uint8)
+                body = Body([out], *kernels.cpu.encode_body(recipe, entries, *given, out))
+            else:
+                body = self.to_body(entries, *given)
+            payload = seal(header.to_bytes(), body.parts, secret)
         if entries.invalid:
             _LOG.warning(
                 "%d of %d entries of an update were NaN, infinite or too large and were replaced",
                 *(entries.invalid, entries.count),
             )
-        return payload, Counts(entries.count, *body[1:], len(payload), size, entries.invalid)
+        sizes = len(payload), sum(map(len, body.parts))
+        return payload, Counts(entries.count, samples, *body[1:], *sizes, entries.invalid)
 
     def _seed(self, seed: bytes | None, is_keyed: bool) -> bytes:
         length = NONCE_BYTES if is_keyed else SEED_BYTES
@@ -296,18 +288,14 @@ class Codec(ABC, Generic[S]):
 
         done = list(chain(*in_threads(work, samples, coder.chunk, size)))
         parts, clipped, overloaded = zip(*done, strict=True) if done else ((), (), ())
-        counts = int(sum(clipped)), int(sum(overloaded))  # a scheme may count in NumPy's integers
-        return Body(list(parts), samples, *counts)
+        # a scheme may count in NumPy's integers
+        return Body(list(parts), int(sum(clipped)), int(sum(overloaded)))
 
     # From a payload to an update
 
     def open(self, payload: bytes, secret: bytes | None, most_tensors: int) -> Opened:
         """Verify a payload and read its header; raises ``PayloadError``."""
         header, body = open_payload(payload, secret, most_tensors=most_tensors)
-        return Opened(self, header, body, self.scales_of(header), header.shared_stream(secret))
-
-    def scales_of(self, header: Header) -> list[Scale]:
-        """The scale of each tensor, or the only one; raises ``PayloadError``."""
         scheme, scaling = self.scheme, self.scaling
         if header.scheme != scheme.spec:
             raise PayloadError(
@@ -322,37 +310,20 @@ class Codec(ABC, Generic[S]):
             or header.has_statistics != are_apart
         ):
             raise PayloadError("the header's seed or scales are not those of its scheme")
-        if not self.is_scaled:
-            return []
         scales = list(header.scales)
-        if scheme.clip is not None:
+        if self.is_scaled and scheme.clip is not None:
             scales = scaling.public(header.names)
             if is_sent and tuple(scales) != header.scales:
                 raise PayloadError("the payload's clips are not those that both ends agreed on")
-        return scaling.of_tensors(header.names, scales) if are_apart else scales
-
-    def decode(self, opened: Opened, device: Any = None) -> Any:
-        """Decode all entries of a body, each finite: a float32 array, or a tensor on ``device``."""
-        sizes = opened.header.sizes
-        body = opened.body, sizes, opened.scales, opened.shared
-        recipe = self.choose(sum(sizes), device)
-        if recipe is None:
-            flat = self.from_body(*body)
-            if not np.isfinite((flat.min(initial=0.0), flat.max(initial=0.0))).all():
-                raise PayloadError("the payload holds numbers too large for float32")
-            return flat if device is None else tensor_of(flat, device)
-        if device is not None:
-            return decode_body(recipe, *body, device)
-        self.check_size(len(opened.body), sum(sizes))
-        return kernels.cpu.decode_body(recipe, *body)
+        if are_apart:
+            scales = scaling.of_tensors(header.names, scales)
+        return Opened(self, header, body, scales, header.shared_stream(secret))
 
     def from_body(
         self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
     ) -> NDArray[np.float32]:
         """Decode a body that ``to_body`` wrote."""
         coder, samples = self.coder, -(-sum(sizes) // self.dimension)
-        coder.check(len(body), samples)  # before memory is taken
-        keep_memory()
         ends, flat = list(accumulate(sizes)), np.empty(sum(sizes), dtype=np.float32)
 
         def work(begin: int, end: int) -> None:
@@ -369,10 +340,6 @@ class Codec(ABC, Generic[S]):
 
         in_threads(work, samples, coder.chunk, self.dimension)
         return flat
-
-    def check_size(self, body_bytes: int, entries: int) -> None:
-        """Raise ``PayloadError`` unless a body of so many bytes can hold so many entries."""
-        self.coder.check(body_bytes, -(-entries // self.dimension))
 
 
 @dataclass(frozen=True)
@@ -396,11 +363,21 @@ class Opened:
 
     def check_size(self) -> None:
         """Raise ``PayloadError`` unless the body can hold as many entries as the header names."""
-        self.codec.check_size(len(self.body), sum(self.sizes))
+        self.codec.coder.check(len(self.body), -(-sum(self.sizes) // self.codec.dimension))
 
     def decode(self, device: Any = None) -> Any:
-        """All entries in one row: a float32 array, or a tensor on ``device``."""
-        return self.codec.decode(self, device)
+        """All entries in one row, each finite: a float32 array, or a tensor on ``device``."""
+        body = self.body, self.sizes, self.scales, self.shared
+        recipe = self.codec.choose(sum(self.sizes), device)
+        if recipe is not None and device is not None:
+            return decode_body(recipe, *body, device)
+        self.check_size()  # before memory is taken
+        if recipe is not None:
+            return kernels.cpu.decode_body(recipe, *body)
+        flat = self.codec.from_body(*body)
+        if not np.isfinite((flat.min(initial=0.0), flat.max(initial=0.0))).all():
+            raise PayloadError("the payload holds numbers too large for float32")
+        return flat if device is None else tensor_of(flat, device)
 
     def decode_like(self, like: Mapping[str, Any]) -> dict[str, Any]:
         """Decode a state with the names, shapes, types and devices of ``like``.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import io
 import math
 import struct
 import zlib
@@ -20,8 +19,6 @@ from functools import lru_cache
 from itertools import accumulate, chain, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from jopeq.errors import MissingSecretError, PayloadError
 from jopeq.random.streams import NONCE_BYTES, SEED_BYTES, SharedStream, derive
@@ -111,7 +108,7 @@ def _opening(
     return b"".join(parts)
 
 
-def seal(header: bytes, body: list[bytes], secret: bytes | None) -> bytes:
+def seal(header: bytes, body: list[Any], secret: bytes | None) -> bytes:
     """Append the tag (if keyed) and the checksum to header and body."""
     parts = [header, *body]
     if secret is not None:
@@ -120,28 +117,6 @@ def seal(header: bytes, body: list[bytes], secret: bytes | None) -> bytes:
     for part in parts:
         crc = zlib.crc32(part, crc)
     return b"".join((*parts, struct.pack("<I", crc)))
-
-
-class Envelope:
-    """A payload whose body is written in place, so that it needs memory only once."""
-
-    def __init__(self, header: bytes, body_bytes: int, secret: bytes | None) -> None:
-        self._secret = secret
-        self._end = len(header) + body_bytes
-        tag_bytes = 0 if secret is None else TAG_BYTES
-        self._file = io.BytesIO(bytes(self._end + tag_bytes + CRC_BYTES))
-        self._view = self._file.getbuffer()
-        self._view[: len(header)] = header
-        self.body = np.frombuffer(self._view, np.uint8, body_bytes, len(header))
-
-    def seal(self) -> bytes:
-        """Write tag and checksum and return the bytes; the body is gone afterwards."""
-        view = self._view
-        if self._secret is not None:
-            view[self._end : -CRC_BYTES] = _tag(self._secret, [view[: self._end]])
-        view[-CRC_BYTES:] = struct.pack("<I", zlib.crc32(view[:-CRC_BYTES]))
-        del view, self._view, self.body  # while views exist, ``getvalue`` returns a copy
-        return self._file.getvalue()
 
 
 def open_payload(
