@@ -492,11 +492,9 @@ class Linear(Model):
     word: ClassVar[str] = "linear"
 
     def __post_init__(self) -> None:
-        if len(self.bounds) != 2:
-            raise ValueError(f"bounds must be the lowest and highest outcome, got {self.bounds!r}")
         if self.messages not in (None, 1):
             raise ValueError(f"messages of Linear are 1, got {self.messages}")
-        set_fields(self, bounds=(self.scale.lower, self.scale.upper), messages=None)
+        set_fields(self, bounds=check_edges("bounds", self.bounds), messages=None)
         super().__post_init__()
 
     @property
@@ -590,7 +588,7 @@ class Hazard(Model):
     goals: ClassVar[tuple[str, ...]] = ("inference",)
 
     def __post_init__(self) -> None:
-        cuts = check_edges(self.cuts, _MOST_PERIODS + 1, "cuts")
+        cuts = check_edges("cuts", self.cuts, _MOST_PERIODS + 1)
         set_fields(self, event=str(self.event), cuts=cuts)
         if self.event in ("", self.outcome):
             raise ValueError(f"event must be a different column from {self.outcome!r}")

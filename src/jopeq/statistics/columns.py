@@ -10,7 +10,6 @@ import math
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -19,41 +18,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.checks import set_fields
-from jopeq.errors import DataError
-from jopeq.random.portable import squares
 from jopeq.schemes.parameters import as_annotated
-from jopeq.statistics.parts import Array, Categories, Cells, Part, Value
+from jopeq.statistics.parts import Array, Categories, Cells, Part, Value, Vector
 from jopeq.statistics.tables import Key, word_of
 
 Bools = NDArray[np.bool_]
 
 OTHER, MISSING = "(other)", "(missing)"
 MOST_FEATURES = 1 << 13
-_LARGEST_FEATURE = 1e100  # squares of larger ones leave float64
 
 
 # Checks of public terms
 
 
-def check_bounds(name: str, *bounds: Any) -> tuple[float, float]:
-    """Two finite numbers, the lower one first, or ``ValueError``."""
-    found = tuple(as_annotated(name, "float", bound) for bound in bounds)
-    if len(found) != 2 or not all(map(math.isfinite, found)) or not found[0] < found[1]:
-        raise ValueError(
-            f"{name} must be a lower bound below an upper one, got {show_few(found)}: nearly all "
-            "values should lie between these public limits"
-        )
-    return found
-
-
-def check_edges(edges: Sequence[Any], most: int, name: str = "edges") -> tuple[float, ...]:
+def check_edges(name: str, edges: Sequence[Any], most: int = 2) -> tuple[float, ...]:
     """From two to ``most`` finite ascending numbers, or ``ValueError``."""
     found = tuple(as_annotated(name, "float", edge) for edge in edges)
     is_ascending = all(one < two for one, two in pairwise(found))
     if not (2 <= len(found) <= most and all(map(math.isfinite, found)) and is_ascending):
+        count = "two" if most == 2 else f"2 to {most}"
         raise ValueError(
-            f"{name} must be 2 to {most} ascending numbers, got {show_few(found)}: sort them and "
-            "remove duplicates"
+            f"{name} must be {count} ascending numbers, got {show_few(found)}: choose public "
+            "limits between which nearly all values lie"
         )
     return found
 
@@ -88,17 +74,42 @@ def bin_labels(edges: Sequence[float]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Column(ABC):
-    """One column of a table. ``missing=True`` says in public that values may be missing."""
+class OfColumn:
+    """The name of a column, and what else its kind of term says in public."""
 
     column: str
+
+    def __post_init__(self) -> None:
+        set_fields(self, column=str(self.column))
+
+
+@dataclass(frozen=True)
+class Bounded(OfColumn):
+    """Public bounds, to which the numbers of a column are clipped."""
+
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lower, upper = check_edges("lower and upper", (self.lower, self.upper))
+        set_fields(self, lower=lower, upper=upper)
+
+    @property
+    def value(self) -> Value:
+        return Value(self.column, self.lower, self.upper)
+
+
+@dataclass(frozen=True)
+class Column(OfColumn, ABC):
+    """One column of a table. ``missing=True`` says in public that values may be missing."""
+
     missing: bool = field(default=False, kw_only=True)
     reference: ClassVar[int | None] = None  # the label that others are compared with
 
     def __post_init__(self) -> None:
-        set_fields(
-            self, column=str(self.column), missing=as_annotated("missing", "bool", self.missing)
-        )
+        super().__post_init__()
+        set_fields(self, missing=as_annotated("missing", "bool", self.missing))
 
     @property
     @abstractmethod
@@ -138,7 +149,9 @@ class Column(ABC):
         found = np.zeros((len(values[self.keys[0]]), self.part.size))
         self.part.fill(found, values)
         is_missing: Any = found[:, len(self.labels) :].any(axis=1)
-        entries = found[:, : len(self.labels)] @ self.coding
+        entries = found[:, : len(self.labels)]
+        if self.reference is not None:
+            entries = entries @ self.coding
         return (np.c_[entries, is_missing] if self.missing else entries), is_missing
 
 
@@ -156,18 +169,7 @@ def simplex(count: int) -> Array:
 
 
 @dataclass(frozen=True)
-class _Bounded(Column):
-    lower: float
-    upper: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        lower, upper = check_bounds("lower and upper", self.lower, self.upper)
-        set_fields(self, lower=lower, upper=upper)
-
-
-@dataclass(frozen=True)
-class Number(_Bounded):
+class Number(Bounded, Column):
     """A number, clipped to public bounds. A ``missing`` one counts as the middle.
 
     >>> Number("age", 18, 100)
@@ -176,7 +178,7 @@ class Number(_Bounded):
 
     @property
     def part(self) -> Value:
-        return Value(self.column, self.lower, self.upper)
+        return self.value
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -190,7 +192,7 @@ class Number(_Bounded):
 
 
 @dataclass(frozen=True)
-class Bins(_Bounded):
+class Bins(Bounded, Column):
     """A number as ``count`` equal bins between public bounds, to fit any shape."""
 
     count: int = field(default=16, kw_only=True)
@@ -257,40 +259,12 @@ class Features(Column):
             raise ValueError(f"size must be from 1 to {MOST_FEATURES} features, got {self.size}")
 
     @property
-    def part(self) -> Part:
-        raise NotImplementedError  # surveys have no features
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        return ((self.column, "rows"),)
+    def part(self) -> Vector:
+        return Vector(self.column, self.size)
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{self.column}[{index}]" for index in range(self.size))
-
-    def fill(self, values: Mapping[Key, Any]) -> tuple[Array, Bools]:
-        given = values[self.keys[0]]
-        if isinstance(given, list):
-            given = np.array([_read_row(one, self.size) for one in given]).reshape(-1, self.size)
-        if given.shape[1] != self.size and len(given):
-            raise DataError(
-                f"column {self.column!r} must have {self.size} features per record, got "
-                f"{given.shape[1]}: compute them with the model's own map",
-                code="column",
-            )
-        found: Array = given.reshape(-1, self.size)
-        is_missing: Any = ~(np.abs(found) <= _LARGEST_FEATURE).all(axis=1)
-        found = np.where(is_missing[:, None], 0.0, found)
-        return found / np.maximum(np.sqrt(squares(found)), 1.0)[:, None], is_missing
-
-
-def _read_row(row: Any, size: int) -> Array:
-    """One record's features; NaN if they do not fit, which changes no other record."""
-    with suppress(Exception):
-        found = np.asarray(row, dtype=np.float64).reshape(-1)
-        if len(found) == size:
-            return found
-    return np.full(size, np.nan)
 
 
 # Texts and specs

@@ -11,17 +11,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jopeq.statistics.tables import Key, Values
+from jopeq.errors import DataError
+from jopeq.random.portable import squares
+from jopeq.statistics.tables import Key
 
 Array = NDArray[np.float64]
-Columns = Mapping[Key, Values]
+Columns = Mapping[Key, Any]
+_LARGEST_FEATURE = 1e100  # squares of larger ones leave float64
 
 
 class Part(ABC):
@@ -180,6 +184,43 @@ class Categories(_OfColumn):
         other, words = len(places), columns[self.column, "words"]
         cells = [other + 1 if word is None else places.get(word, other) for word in words]
         rows[np.arange(len(cells)), cells] = 1.0
+
+
+@dataclass(frozen=True)
+class Vector(_OfColumn):
+    """A row of ``width`` features, at most of length 1, or 1 in the last entry if it is missing."""
+
+    width: int
+    kind = "rows"
+    norm = 1.0
+
+    @property
+    def size(self) -> int:
+        return self.width + 1
+
+    def fill(self, rows: Array, columns: Columns) -> None:
+        given = columns[self.column, "rows"]
+        if isinstance(given, list):
+            given = np.array([self._read(one) for one in given]).reshape(-1, self.width)
+        if given.shape[1] != self.width and len(given):
+            raise DataError(
+                f"column {self.column!r} must have {self.width} features per record, got "
+                f"{given.shape[1]}: compute them with the model's own map",
+                code="column",
+            )
+        given = given.reshape(-1, self.width)
+        is_missing = ~(np.abs(given) <= _LARGEST_FEATURE).all(axis=1)
+        found = np.where(is_missing[:, None], 0.0, given)
+        rows[:, :-1] = found / np.maximum(np.sqrt(squares(found)), 1.0)[:, None]
+        rows[:, -1] = is_missing
+
+    def _read(self, row: Any) -> Array:
+        """One record's features; NaN if they do not fit, which changes no other record."""
+        with suppress(Exception):
+            found = np.asarray(row, dtype=np.float64).reshape(-1)
+            if len(found) == self.width:
+                return found
+        return np.full(self.width, np.nan)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.columns import (
     MISSING,
     OTHER,
+    Bounded,
+    OfColumn,
     bin_labels,
-    check_bounds,
     check_edges,
     check_words,
     show_few,
@@ -69,20 +70,20 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question(ABC):
+class Question(OfColumn, ABC):
     """One question about a column. ``importance`` weighs its error against the others'."""
 
-    column: str
     importance: float = field(default=1.0, kw_only=True)
     word: ClassVar[str]
     divides: ClassVar[float] = 0.25  # the count's part in an answer's variance
     height: ClassVar[float] = 0.0  # inches of its picture, if there is one
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         importance = as_annotated("importance", "float", self.importance)
         if not 0.0 < importance < math.inf:
             raise ValueError(f"importance must be a positive number, got {importance}")
-        set_fields(self, column=str(self.column), importance=importance)
+        set_fields(self, importance=importance)
 
     @property
     def name(self) -> str:
@@ -165,22 +166,7 @@ class Count(Question):
 
 
 @dataclass(frozen=True)
-class _Bounded(Question):
-    lower: float
-    upper: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        lower, upper = check_bounds("lower and upper", self.lower, self.upper)
-        set_fields(self, lower=lower, upper=upper)
-
-    @property
-    def value(self) -> Value:
-        return Value(self.column, self.lower, self.upper)
-
-
-@dataclass(frozen=True)
-class Mean(_Bounded):
+class Mean(Bounded, Question):
     """The mean of values clipped to public bounds.
 
     >>> Mean("age", 0, 120)
@@ -204,7 +190,7 @@ class Mean(_Bounded):
 
 
 @dataclass(frozen=True)
-class Variance(_Bounded):
+class Variance(Bounded, Question):
     """The variance of values clipped to public bounds; its root is the standard deviation."""
 
     word: ClassVar[str] = "variance"
@@ -237,7 +223,7 @@ class Histogram(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        set_fields(self, edges=check_edges(self.edges, MOST_BINS))
+        set_fields(self, edges=check_edges("edges", self.edges, MOST_BINS))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -285,7 +271,7 @@ class Proportions(Question):
 
 
 @dataclass(frozen=True)
-class Quantiles(_Bounded):
+class Quantiles(Bounded, Question):
     """Quantiles from a histogram of ``bins`` equal bins, a power of two, between public bounds."""
 
     at: tuple[float, ...] = QUARTILES
@@ -346,7 +332,7 @@ class Correlation(Question):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("bounds", "other_bounds"):
-            set_fields(self, **{name: check_bounds(name, *getattr(self, name))})
+            set_fields(self, **{name: check_edges(name, getattr(self, name))})
         set_fields(self, other=str(self.other))
         if self.other in ("", self.column):
             raise ValueError(f"other must be a different column from {self.column!r}")

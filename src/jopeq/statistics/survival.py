@@ -161,7 +161,7 @@ class Survival(Question):
         by = Category(**self.by) if isinstance(self.by, Mapping) else self.by  # from a spec
         if not isinstance(by, Category | None):
             raise ValueError(f"by must be a Category('arm', ['A', 'B']), got {by!r:.80}")
-        edges = check_edges(self.edges, _MOST_EDGES)
+        edges = check_edges("edges", self.edges, _MOST_EDGES)
         set_fields(self, event=str(self.event), edges=edges, by=by)
         if len({self.column, self.event, by and by.column}) < 3:
             raise ValueError(
