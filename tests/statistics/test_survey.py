@@ -197,7 +197,8 @@ def test_what_ten_hospitals_get_for_half_an_epsilon(patients):
         total = 0
         for hospital, table in enumerate(tables):
             noise = PrivateStream.reproducible((20 * hospital + run + 1).to_bytes(32, "big"))
-            total = total + survey.share(table, seed=seed, noise=noise).astype(np.int64)
+            share = scheme.encode(survey.total(table), seed=seed, noise=noise)
+            total = total + share.astype(np.int64)
         answers = survey.answers(scheme.decode(total, seed=seed, dimension=size, clients=10))
         found = {name: answer.lines for name, answer in answers["age"].items()}
         ((_, mean, error),) = found["mean"]

@@ -11,8 +11,7 @@ import numpy as np
 
 from jopeq.privacy.guarantee import Guarantee, digits_up
 from jopeq.statistics.parts import Array
-from jopeq.statistics.pictures import stack_panels
-from jopeq.statistics.questions import Answer, Mean
+from jopeq.statistics.questions import Answer, Mean, plot_answers
 from jopeq.statistics.tables import read_table
 
 _WIDTHS = (16, 18, 18)  # of column, question and label: with two numbers, 80 columns
@@ -78,30 +77,21 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
             f"{spent} per record, for all answers together.",
             "± is one standard error of the noise. Values beyond bounds count as the bound.",
         ]
-        numbers = (
-            one for found in self.values() for answer in found.values() for one in answer.lines
-        )
+        each = [answer for answers in self.values() for answer in answers.values()]
+        numbers = (one for answer in each for one in answer.lines)
         if any(not label and abs(value) <= error for label, value, error in numbers):
             lines += [
                 "Noise hides an answer that is smaller than its ±: ask fewer questions, or use",
                 "more records or a larger epsilon.",
             ]
-        told_more = (one.told for found in self.values() for one in found.values())
-        return "\n".join([*lines, *(f"\n{text}" for text in told_more if text)])
+        return "\n".join([*lines, *(f"\n{answer.told}" for answer in each if answer.told)])
 
     def plot(self) -> Any:
         """A Matplotlib figure of histograms, with two standard errors, and of survival curves.
 
         ``figure.savefig(path)`` writes it; a notebook shows it.
         """
-        found = (answer for answers in self.values() for answer in answers.values())
-        drawn = [answer for answer in found if answer.question.height and answer.lines]
-        if not drawn:
-            raise ValueError("there is nothing to plot: ask for a Histogram or Survival")
-        figure, panels = stack_panels([answer.question.height for answer in drawn])
-        for answer, panel in zip(drawn, panels, strict=True):
-            answer.question.draw(answer, panel)
-        return figure
+        return plot_answers(answer for found in self.values() for answer in found.values())
 
     # Standardising
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -103,7 +103,7 @@ class Question(OfColumn, ABC):
         return Answer(self, *(self.read(totals) if is_said else (None, None)))
 
     def draw(self, answer: Answer, panel: Any) -> None:
-        raise ValueError(f"{self.name} has no picture: ask for a Histogram or Survival")
+        """Draw the answer, if it has a picture."""
 
     def present(self, totals: Totals) -> float:
         """The noisy number of records with the value; few missing ones are taken for noise."""
@@ -140,11 +140,18 @@ class Answer:
 
     def plot(self) -> Any:
         """A Matplotlib figure of a histogram or of survival curves."""
-        if not self.lines:
-            raise ValueError(f"{self.question.name} was not told: too few records")
-        figure, (panel,) = stack_panels([self.question.height or 1.0])
-        self.question.draw(self, panel)
-        return figure
+        return plot_answers([self])
+
+
+def plot_answers(answers: Iterable[Answer]) -> Any:
+    """A Matplotlib figure of those answers that have a picture."""
+    drawn = [answer for answer in answers if answer.question.height and answer.lines]
+    if not drawn:
+        raise ValueError("there is nothing to plot: no Histogram or Survival, or too few records")
+    figure, panels = stack_panels([answer.question.height for answer in drawn])
+    for answer, panel in zip(drawn, panels, strict=True):
+        answer.question.draw(answer, panel)
+    return figure
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jopeq.checks import set_fields
 from jopeq.errors import TooFewClientsError
 from jopeq.ledger import Ledger
-from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.answers import Answers
 from jopeq.statistics.parsing import question_from
@@ -44,7 +42,7 @@ _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
 class Survey:
     """Questions about the records of several hospitals, answered together for one (ε, δ).
 
-    ``rows`` and ``answers`` are pure functions. Between them lies ``sum``, a ``RecordSum`` with one
+    ``total`` and ``answers`` are pure functions. Between them lies ``sum``, a ``RecordSum`` with one
     round in which every record takes part. ``ask`` does everything in one process.
 
     >>> from jopeq.statistics import Mean, Proportions
@@ -60,7 +58,7 @@ class Survey:
     Parameters
     ----------
     questions : sequence of Question
-        The questions. The count is always asked.
+        The count is always asked too.
     epsilon, delta : float
         Privacy of one record, for all questions together.
     clients, threshold : int
@@ -170,7 +168,7 @@ class Survey:
 
     @cached_property
     def spec(self) -> str:
-        """All terms as JSON, which ``from_spec`` reads on the other end."""
+        """All terms as JSON, for ``from_spec``."""
         terms = {field.name: getattr(self, field.name) for field in fields(self)}
         terms["questions"] = [[one.word, asdict(one)] for one in self.questions]
         return json.dumps(terms, separators=(",", ":"))
@@ -189,26 +187,6 @@ class Survey:
             return cls(asked, **terms)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"spec does not describe a survey: {error}") from error
-
-    def share(
-        self,
-        table: Any,
-        *,
-        seed: bytes,
-        clients: int | None = None,
-        ledger: Ledger | None = None,
-        noise: PrivateStream | None = None,
-    ) -> NDArray[Any]:
-        """One hospital's share, to be sent only under a mask.
-
-        ``seed`` (32 bytes) is public and the same for all hospitals. The ledger is charged before
-        any value is used. ``noise`` is that of ``RecordSum.encode``.
-        """
-        table = open_table(table, self.asked)
-        self.sum.plan(self.dimension, clients)  # refuse before anything is charged
-        if ledger is not None:
-            ledger.charge(self.sum, self.dimension, run=self.name)
-        return self.sum.encode(self.total(table), seed=seed, clients=clients, noise=noise)
 
     def total(self, table: Any, *, tell: Tell | None = None) -> ClippedTotal:
         """The exact total of the rows. Private.
@@ -257,17 +235,14 @@ class Survey:
         A table is a dict of columns, a structured array, a frame of pandas or polars, or the path
         of a CSV file; ``ledgers`` has one for each. If one table is refused, nothing is summed.
         """
-        count = len(tables)
-        if count < self.threshold:
-            raise TooFewClientsError(
-                f"threshold={self.threshold} hospitals must be in the sum, got {count}"
-            )
-        if ledgers is not None and len(ledgers) != count:
-            raise ValueError(f"ledgers must be one for each of {count} tables, got {len(ledgers)}")
+        if len(tables) < self.threshold:
+            told = f"threshold={self.threshold} hospitals must be in the sum, got {len(tables)}"
+            raise TooFewClientsError(told)
+        if ledgers is not None and len(ledgers) != len(tables):
+            raise ValueError(f"ledgers must be one for each of {len(tables)} tables")
         opened = [open_table(table, self.asked) for table in tables]
-        seed, plan = fresh_seed(), self.sum.plan(self.dimension, count)
-        total = np.zeros(plan.dimension, dtype=np.int64)
-        for table, ledger in zip(opened, ledgers or cast(Any, [None] * count), strict=True):
-            total += self.share(table, seed=seed, clients=count, ledger=ledger)
-        decoded = self.sum.decode(total, seed=seed, dimension=self.dimension, clients=count)
-        return self.answers(decoded, clients=count)
+        self.sum.plan(self.dimension, len(tables))  # refuse before anything is charged
+        for ledger in ledgers or ():
+            ledger.charge(self.sum, self.dimension, run=self.name)
+        mean = self.sum.pool([self.total(table) for table in opened])
+        return self.answers(mean, clients=len(tables))
