@@ -76,11 +76,11 @@ def test_a_fit_as_a_table_a_picture_and_a_file_and_its_evaluation(run, tmp_path)
 @pytest.mark.parametrize(
     "words",
     [
-        ["--model", "poisson", "--outcome", "falls", "--most", 8],
-        ["--model", "linear", "--outcome", "falls", "--bounds", "0 8"],
-        ["--model", "softmax", "--outcome", "died", "--classes", "0 1"],
-        ["--model", "hazard", "--outcome", "months", "--event", "event", "--cuts", "0 10 40"],
-        ["--outcome", "died", "--goal", "prediction", "--additive"],
+        ["--model", "poisson", "--outcome", "falls", "-p", "most=8"],
+        ["--model", "linear", "--outcome", "falls", "-p", "bounds=[0,8]"],
+        ["--model", "softmax", "--outcome", "died", "-p", "classes=[0,1]"],
+        ["--model", "hazard", "--outcome", "months", "-p", "event=event", "-p", "cuts=[0,10,40]"],
+        ["--outcome", "died", "-p", "goal=prediction", "-p", "additive=true"],
     ],
 )
 def test_a_file_of_columns_and_other_models(run, tmp_path, words):
@@ -104,8 +104,8 @@ def test_a_file_of_columns_and_other_models(run, tmp_path, words):
         ([*FIT, "--outcome", "died", "--number", "age 100 18"], "lower"),
         ([*FIT, "--outcome", "dead", "--number", "age 18 100"], "'dead'"),
         ([*DIED, "--model", "cox"], "--model"),
-        ([*DIED, "--most", "3"], "most"),
-        ([*DIED, "--goal", "both"], "goal"),
+        ([*DIED, "-p", "most=3"], "most"),
+        ([*DIED, "-p", "goal=both"], "goal"),
         ([*FIT, "--outcome", "died", "--number", "sex 18 100"], "'sex'"),
         ([*FIT, "--outcome", "died", "--columns", "nowhere.txt"], "--columns"),
     ],

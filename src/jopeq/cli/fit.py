@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from jopeq.cli.options import AsJson, Colluding, Delta, PerPerson, Plot, Tables, Threshold
+from jopeq.cli.options import (
+    AsJson,
+    Colluding,
+    Delta,
+    Parameter,
+    PerPerson,
+    Plot,
+    Tables,
+    Threshold,
+    read_values,
+)
 from jopeq.cli.output import explain_errors, print_result
 from jopeq.models import parse_column
 from jopeq.models.model import MODELS
@@ -34,22 +44,7 @@ def fit(
             help="file with a line like 'number age 18 100' per column", exists=True, dir_okay=False
         ),
     ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="values of the outcome; logistic: '0 1' by default")
-    ] = None,
-    bounds: Annotated[str | None, typer.Option(help="linear: 'LOWER UPPER' outcome")] = None,
-    most: Annotated[float | None, typer.Option(help="poisson: the largest count")] = None,
-    event: Annotated[
-        str | None, typer.Option(help="hazard: column of 1 (event) and 0 (censored)")
-    ] = None,
-    cuts: Annotated[
-        str | None, typer.Option(help="hazard: 'START CUT … END' of the times in the outcome")
-    ] = None,
-    goal: Annotated[str | None, typer.Option(help="inference or prediction")] = None,
-    additive: Annotated[
-        bool, typer.Option("--additive", help="fit a shape for every number, not a slope")
-    ] = False,
-    messages: Annotated[int | None, typer.Option(help="number of sums")] = None,
+    parameter: Parameter = None,
     delta: Delta = 1e-5,
     threshold: Threshold = 3,
     colluding: Colluding = 1,
@@ -63,7 +58,9 @@ def fit(
 ) -> None:
     """Regression (logistic, softmax, linear, Poisson, hazard) in a few private sums.
 
-    Mark a column with missing values by missing=true: 'age 18 100 missing=true'.
+    Mark a column with missing values by missing=true: 'age 18 100 missing=true'. Other parameters
+    of a model go as -p NAME=VALUE: classes=[0,1], bounds=[80,220], most=8, event=COLUMN,
+    cuts=[0,12,60], goal=prediction, additive=true, messages=12.
 
     All files are read in this process. If tables must stay in their hospitals, fit on Flower
     (jopeq.flower).
@@ -75,22 +72,15 @@ def fit(
         lines = [f"{kind} {one}" for kind, texts in asked.items() for one in texts or ()]
         if columns is not None:
             lines += [one for one in columns.read_text().splitlines() if one.strip()]
-        given: dict[str, Any] = {
-            "classes": classes and tuple(map(_value, classes.split())),
-            "bounds": bounds and tuple(map(float, bounds.split())),
-            "cuts": cuts and tuple(map(float, cuts.split())),
-            "most": most, "event": event,
-        }  # fmt: skip
-        terms: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+        terms = read_values(
+            parameter, epsilon=epsilon, delta=delta, clients=max(len(files), threshold),
+            threshold=threshold, colluding=colluding, records=records,
+            hospitals_per_person=hospitals_per_person,
+        )  # fmt: skip
         try:
-            made = MODELS[model](
-                outcome, tuple(map(parse_column, lines)), **terms, epsilon=epsilon, delta=delta,
-                clients=max(len(files), threshold), threshold=threshold, colluding=colluding,
-                hospitals_per_person=hospitals_per_person, records=records, goal=goal,
-                additive=additive, messages=messages,
-            )  # fmt: skip
-        except TypeError as error:  # an option of another model
-            raise ValueError(f"model {model!r} takes no such option: {error}") from error
+            made = MODELS[model](outcome, tuple(map(parse_column, lines)), **terms)
+        except TypeError as error:
+            raise ValueError(f"model {model!r} takes no such parameters: {error}") from error
         if plan:
             typer.echo(str(made.plan()))
             return
@@ -98,7 +88,3 @@ def fit(
         if out is not None:
             found.save(out)
         print_result(found, as_json, plot)
-
-
-def _value(word: str) -> Any:
-    return float(word) if word.lstrip("-").replace(".", "", 1).isdigit() else word

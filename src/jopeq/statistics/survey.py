@@ -42,7 +42,7 @@ _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their count
 class Survey:
     """Questions about the records of several hospitals, answered together for one (ε, δ).
 
-    ``total`` and ``answers`` are pure functions. Between them lies ``sum``, a ``RecordSum`` with one
+    ``total`` and ``answers`` are pure functions. Between them lies ``sum``, a ``RecordSum`` of one
     round in which every record takes part. ``ask`` does everything in one process.
 
     >>> from jopeq.statistics import Mean, Proportions
