@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from jopeq.errors import DataError
 from jopeq.random.portable import squares
-from jopeq.statistics.tables import Key
+from jopeq.statistics.tables import Key, Values
 
 Array = NDArray[np.float64]
-Columns = Mapping[Key, Any]
+Columns = Mapping[Key, Values]
 _LARGEST_FEATURE = 1e100  # squares of larger ones leave float64
 
 
@@ -199,7 +199,7 @@ class Vector(_OfColumn):
         return self.width + 1
 
     def fill(self, rows: Array, columns: Columns) -> None:
-        given = columns[self.column, "rows"]
+        given: Any = columns[self.column, "rows"]
         if isinstance(given, list):
             given = np.array([self._read(one) for one in given]).reshape(-1, self.width)
         if given.shape[1] != self.width and len(given):
