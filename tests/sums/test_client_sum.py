@@ -159,7 +159,7 @@ def test_a_curious_participant_is_counted_unless_told_otherwise():
     """Who subtracts their own share from a sum of three faces the noise of two."""
     given = {"epsilon": 4.0, "clip": 1.0, "clients": 5, "threshold": 4}
     scheme = jopeq.ClientSum(**given)
-    assert (scheme.colluding, scheme.sum.honest) == (1, 3)
+    assert (scheme.colluding, scheme.sum.honest()) == (1, 3)
     assert "at most 1 colluding client" in str(scheme.guarantee)
     more = scheme.expected_error(100) / jopeq.ClientSum(**given, colluding=0).expected_error(100)
     assert more == pytest.approx(4 / 3, rel=0.03)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.streams import PrivateStream
-from jopeq.schemes.parameters import spec_of
+from jopeq.schemes.parameters import spec_of, take_annotated
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds
-from jopeq.sums.record_plan import MAX_RECORD_BITS, RecordPlan, plan_records
+from jopeq.sums.record_plan import RecordPlan, plan_records
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.shares import check_clients, check_dimension, check_terms
+from jopeq.sums.shares import check_clients, check_dimension
 from jopeq.wire.entries import LARGEST, Entries, Limits
 
 _LOG = logging.getLogger("jopeq")
@@ -51,18 +51,12 @@ class ClientSum:
         Privacy asked for, of all that one client sends in ``rounds`` rounds.
     clip : float
         Public bound C on the update's Euclidean norm. Longer updates are scaled down.
-    clients, threshold : int
-        The most and the fewest clients in a sum. Sums of fewer are never opened.
-    rounds : int, default 1
-        The most shares that one client makes.
+    clients, threshold, rounds, colluding, bits
+        As for ``RecordSum``, with one round by default.
     largest_mean : float, default 1.0
         Bound on the length of the mean update, in units of C. Updates of clients point in different
         directions, so their mean is shorter. Beyond it entries wrap around: the mean is then wrong,
         and (ε, δ) still holds.
-    colluding : int, default 1
-        How many clients may tell the server their shares, or be curious themselves.
-    bits : int, optional
-        b, per entry of a share, as for ``RecordSum``.
     dropouts : {"recover", "repeat"}
         What happens if a client is missing. "recover": sums of ``threshold`` clients open, which
         must carry all the noise. "repeat": a smaller cohort is asked again, for a new share.
@@ -82,8 +76,8 @@ class ClientSum:
     dropouts: Literal["recover", "repeat"] = "recover"
 
     def __post_init__(self) -> None:
-        check_terms(self, MAX_RECORD_BITS)
-        _ = self.sum  # which checks the rest
+        take_annotated(self)
+        _ = self.sum  # which checks them
 
     @cached_property
     def sum(self) -> RecordSum:
@@ -124,7 +118,7 @@ class ClientSum:
         return plan_records(self.sum, dimension, clients, "records")
 
     def spend(self, dimension: int, rounds: int) -> RecordRounds:
-        """The loss of this many rounds, as ``jopeq.sums.record_accounting`` composes them."""
+        """The loss of this many rounds, as for ``RecordSum``."""
         return self.sum.spend(dimension, rounds)
 
     def expected_error(self, dimension: int, *, clients: int | None = None) -> float:
@@ -148,11 +142,10 @@ class ClientSum:
         clients: int | None = None,
         noise: PrivateStream | None = None,
     ) -> NDArray[Any]:
-        """The share of an update or a state: d integers below 2^bits.
+        """The share of an update or a state, as ``RecordSum.encode`` makes it of rows.
 
-        ``seed`` (32 bytes) is the round's, public and the same for all clients. ``clients`` is the
-        size of the named cohort. ``noise`` is for tests. Whatever the floats are, a share comes:
-        NaN counts as 0, ±inf and what float32 cannot hold as ±C. Send it only under a mask.
+        Whatever the floats are, a share comes: NaN counts as 0, ±inf and what float32 cannot hold
+        as ±C. Send it only under a mask.
         """
         return self.sum.encode(self.total(update), seed=seed, clients=clients, noise=noise)
 
@@ -172,10 +165,9 @@ class ClientSum:
     def decode(
         self, total: Any, *, seed: bytes, dimension: int, clients: int
     ) -> NDArray[np.float32]:
-        """The mean update of the ``clients`` that answered: ``total`` is the sum of their shares.
+        """The mean update of the ``clients`` that answered, of the sum of their shares.
 
-        ``PayloadError`` (code ``total``) for a total that is uniform mod 2^bits, as it is where a
-        mask or a share is missing; of up to 108 entries that cannot be told.
+        It refuses totals as ``RecordSum.decode`` does.
         """
         count = check_clients(self, clients)
         mean = self.sum.decode(total, seed=seed, dimension=dimension, clients=count)

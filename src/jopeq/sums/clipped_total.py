@@ -54,7 +54,7 @@ class ClippedTotal:
 
     def __init__(self, dimension: int, clip: float) -> None:
         self.dimension = check_count("dimension", dimension, 1)
-        self.clip = _check_clip(clip)
+        self.clip = check_clip(clip)
         self._values: Integers = np.zeros(self.dimension, dtype=np.int64)
         self._on_device: Any = None  # added on a GPU, not yet in _values
         self._rows = 0
@@ -157,14 +157,15 @@ def to_integers(rows: Any, clip: float) -> Integers:
     """
     found, xp = _as_rows(rows, None)
     integers: Integers = np.zeros(tuple(found.shape), dtype=np.int64)
-    for some, columns, tile in _tiles(found, _check_clip(clip), xp):
+    for some, columns, tile in _tiles(found, check_clip(clip), xp):
         integers[some, columns] = tile if xp is np else tile.cpu().numpy()
     return integers
 
 
-def _check_clip(clip: float) -> float:
+def check_clip(clip: float) -> float:
+    """A clip whose rows' squares neither vanish nor overflow."""
     found = check_real("clip", clip)
-    if not 1e-30 < found <= 1e30:  # squares of such rows neither vanish nor overflow
+    if not 1e-30 < found <= 1e30:
         raise ValueError(f"clip must be between 1e-30 and 1e30, got {clip}")
     return found
 

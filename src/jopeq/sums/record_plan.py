@@ -43,7 +43,6 @@ _MARGIN = 2.0**-9  # of ε: two machines may find different last digits
 _KAPPA = 2.0**-11  # of ε, for all κ: ``least_sigmas`` keeps to it
 _RARE = 2.0**-10  # of δ, for distances beyond the bound; as much for samples that are cut
 _TABLES = (2.0**-6, 2.0**-3, 2.0**-1)  # of δ, for the tables: the first that is enough
-_NEAR = 2.0**-6  # of this end's multiplier: a plan's may differ by as much
 _AIMED = 1.05  # of the central Gaussian's error
 _WRAPPED = 0.05  # of the noise: the most error from wrapping that a plan chooses,
 _MOST_WRAPPED = 0.5  # and that it accepts where ``bits`` are given
@@ -55,9 +54,8 @@ _SPREAD = 6.0  # standard deviations by which a sample may exceed the expected b
 class RecordPlan:
     """How totals of one dimension are shared and summed by ``clients`` hospitals.
 
-    ``epsilon`` and ``delta`` are what is proven for a record over all rounds. ``wrap`` is the
-    chance that the sum of an entry leaves 2^bits, if the mean row is as long as ``largest_mean``·C.
-    Wrapping costs accuracy and never privacy. Errors are E‖error of the mean row‖²/C².
+    ``epsilon`` and ``delta`` are what is proven for a record over all rounds. Errors are
+    E‖error of the mean row‖²/C².
     """
 
     dimension: int
@@ -70,7 +68,6 @@ class RecordPlan:
     noise_multiplier: float  # noise of honest shares beside the distance of one record
     epsilon: float
     delta: float
-    wrap: float
     error: float
     central_error: float
     price: float  # error beside a central Gaussian's, for as much noise as missing hospitals leave
@@ -148,15 +145,8 @@ def _distance(scheme: RecordSum, bound: int, entries: int) -> Decimal:
     return distance_of(bound, entries, scheme.capacity(), scheme.batch_dependence, tau_of(scheme))
 
 
-@portable_decimals
-def _largest_bound(scheme: RecordSum, radius: Decimal, entries: int) -> int:
-    """The largest B whose distance is within the radius."""
-    bounds = range(1, int(radius) + 1)
-    return bisect_left(bounds, True, key=lambda one: _distance(scheme, one, entries) > radius)
-
-
 def _estimate_bounds(scheme: RecordSum, radius: Any, entries: int) -> Any:
-    """``_largest_bound`` in floats, for many radii: for the search alone."""
+    """The largest B whose distance is within each radius, in floats: for the search alone."""
     root, slack = math.sqrt(entries), float(_slack(tau_of(scheme)))
     square = radius * radius - entries / 4.0 - slack * root + slack * slack
     apart = np.maximum(np.sqrt(np.maximum(square, 0.0)) - slack, radius - root)
@@ -210,7 +200,7 @@ def tables_of(scheme: RecordSum, dimension: int) -> float:
         if _tables_cost(scheme, dimension, option.honest, option.sigma64) <= tables * scheme.delta:
             return tables
     raise PlanError(
-        f"rounding the tables of {scheme.honest} honest shares of {dimension} entries in "
+        f"rounding the tables of {scheme.honest()} honest shares of {dimension} entries in "
         f"{scheme.sums} sums takes more than {shared[-1]:g} of delta={scheme.delta:g}: lower "
         "epsilon or rounds, raise delta, or leave evaluations out",
         code="tables",
@@ -241,15 +231,15 @@ def _tables_cost(scheme: RecordSum, dimension: int, honest: int, sigma64: int) -
 # The search
 
 
-def wrapping_of(bits: Any, spread: Any) -> tuple[Any, Any]:
-    """The squared error from wrapping of a sum of that variance, and the chance to wrap.
+def _wrapping(bits: Any, spread: Any) -> Any:
+    """The squared error from wrapping of a sum of that variance, which never costs privacy.
 
     A sum T beyond ±half is off by at most |T| + half ≤ 2|T|.
     """
     reach = np.minimum(0.5 * 2.0**bits / np.sqrt(spread), _FAR)
     density = portable.exp(-0.5 * reach * reach) * 0.3989422804014327
     tail = np.minimum(density / reach, 0.5)
-    return 8.0 * spread * (reach * density + tail), 2.0 * tail
+    return 8.0 * spread * (reach * density + tail)
 
 
 class _Option(NamedTuple):
@@ -273,7 +263,7 @@ def _options(
     scheme: RecordSum, dimension: int, clients: int, multiplier: float
 ) -> Iterator[_Option]:
     """The best σ for every number of bits."""
-    honest, central = scheme.honest_of(clients), _central_multiplier(scheme)
+    honest, central = scheme.honest(clients), _central_multiplier(scheme)
     least = least_sigmas(scheme.epsilon, dimension * scheme.sums, honest)
     sigma64 = np.arange(MAX_SIGMA if least is None else least[0], MAX_SIGMA + 1, 2)
     sigma = sigma64 / SIGMA_UNITS
@@ -287,7 +277,7 @@ def _options(
     sigma64, sigma, bound = sigma64[is_good], sigma[is_good, None], bound[is_good, None]
     bits = np.arange(1, MAX_RECORD_BITS + 1)
     step, noise, spread = _sizes(scheme, dimension, clients, sigma, bound)
-    wrapping, _ = wrapping_of(bits.astype(np.float64), spread)
+    wrapping = _wrapping(bits.astype(np.float64), spread)
     total = step * step * (noise + wrapping)
     for column, row in enumerate(np.argmin(total, axis=0).tolist()):
         price = float(total[row, column]) * honest / (clients * central * central)
@@ -386,7 +376,8 @@ def fit_records(scheme: RecordSum, dimension: int, clients: int) -> RecordPlan:
     option = _choose(scheme, dimension, clients, multiplier)
     privacy = _privacy(scheme, dimension, option.honest, option.sigma64)
     radius = RECORD_GRID * privacy.variance.sqrt() / Decimal(multiplier)
-    bound = _largest_bound(scheme, radius, dimension)
+    bounds = range(1, int(radius) + 1)  # the largest whose distance is within the radius
+    bound = bisect_left(bounds, True, key=lambda one: _distance(scheme, one, dimension) > radius)
     return settle(scheme, (dimension, clients, option.bits, option.sigma64, bound, multiplier))
 
 
@@ -414,20 +405,17 @@ def epsilon_left(scheme: RecordSum, dimension: int, honest: int) -> float:
     return next(filter(math.isfinite, found), math.inf)
 
 
-@lru_cache(maxsize=256)
 @portable_decimals
 def settle(scheme: RecordSum, integers: tuple[int | float, ...]) -> RecordPlan:
     """The plan of these integers; refused unless (ε, δ) holds. A hospital rests on this alone."""
     dimension, clients, bits, sigma64, bound = map(int, integers[:5])
     multiplier, tables = float(integers[5]), tables_of(scheme, dimension)
-    honest, own = scheme.honest_of(clients), _multiplier(scheme, tables)
-    is_near = abs(multiplier - own) <= _NEAR * own  # else the accountant may compute for hours
-    if not (is_near and bound >= 1 and 1 <= bits <= MAX_RECORD_BITS and sigma64 <= MAX_SIGMA):
-        raise ValueError(f"plan {integers} is far from one for multiplier={own:g}")
+    honest = scheme.honest(clients)
     privacy = _privacy(scheme, dimension, honest, sigma64)
     apart = _distance(scheme, bound, dimension)
     holds = (
-        apart * Decimal(multiplier) <= RECORD_GRID * privacy.variance.sqrt()
+        bound >= 1
+        and apart * Decimal(multiplier) <= RECORD_GRID * privacy.variance.sqrt()
         and privacy.kappa <= Decimal(_KAPPA) * Decimal(scheme.epsilon)
         and _tables_cost(scheme, dimension, honest, sigma64) <= tables * scheme.delta
     )
@@ -437,9 +425,8 @@ def settle(scheme: RecordSum, integers: tuple[int | float, ...]) -> RecordPlan:
         told = f"plan {integers} keeps no epsilon={scheme.epsilon:g}, delta={scheme.delta:g}"
         raise ValueError(f"{told}: use the same versions of jopeq and dp-accounting on all ends")
     step, noise, spread = _sizes(scheme, dimension, clients, sigma64 / SIGMA_UNITS, bound)
-    wrapping, wrap = wrapping_of(float(bits), spread)
     scale = dimension / scheme.expected_batch**2
-    error = float(scale * step * step * (noise + wrapping))
+    error = float(scale * step * step * (noise + _wrapping(float(bits), spread)))
     central = scale * _central_multiplier(scheme) ** 2
     return RecordPlan(
         dimension=dimension,
@@ -452,7 +439,6 @@ def settle(scheme: RecordSum, integers: tuple[int | float, ...]) -> RecordPlan:
         noise_multiplier=multiplier,
         epsilon=epsilon,
         delta=scheme.delta,
-        wrap=float(wrap),
         error=error,
         central_error=central,
         price=error * honest / (clients * central),

@@ -27,11 +27,13 @@ from jopeq import kernels
 from jopeq.checks import check_count, check_recovery
 from jopeq.errors import PayloadError, TooFewClientsError, UpdateError
 from jopeq.noise.gaussian_rounding import ROUND_LANE
+from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee, count_of
+from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import PrivateStream, fresh_seed, private_stream
-from jopeq.schemes.parameters import spec_of
-from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal
-from jopeq.sums.record_accounting import RecordRounds
+from jopeq.schemes.parameters import spec_of, take_annotated
+from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal, check_clip
+from jopeq.sums.record_accounting import LEAST_DELTA, RecordRounds
 from jopeq.sums.record_plan import (
     FINE,
     MAX_RECORD_BITS,
@@ -49,14 +51,13 @@ from jopeq.sums.record_sample import draw_sample
 from jopeq.sums.shares import (
     centre,
     check_clients,
-    check_terms,
     draw_share,
     is_uniform,
     rotate,
     rotate_back,
     shared_stream,
 )
-from jopeq.wire.entries import is_tensor
+from jopeq.sums.sum_law import MAX_HONEST
 
 Array = NDArray[np.float64]
 
@@ -145,31 +146,41 @@ class RecordSum:
     evaluations: int = 0
 
     def __post_init__(self) -> None:
-        check_terms(self, MAX_RECORD_BITS)
-        if not 0.0 < self.sampling <= 1.0:
-            raise ValueError(f"sampling must be above 0 and at most 1, got {self.sampling}")
-        for name in ("records", "most_records"):
-            count = getattr(self, name)
-            if count is not None and not 1 <= count <= MOST_ROWS:
-                raise ValueError(f"{name} must be from 1 to {MOST_ROWS}, got {count}")
-        if self.expected_batch < 1.0:
-            told = (
-                f"sampling={self.sampling:g} of records={self.records} draws less than one record"
-            )
-            raise ValueError(f"{told} per round: raise sampling")
-        for name, least in (("rounds", 1), ("evaluations", 0)):
-            count = getattr(self, name)
-            if not least <= count <= _MOST_SUMS:
-                raise ValueError(f"{name} must be from {least} to {_MOST_SUMS}, got {count}")
-        most = _MOST_HOSPITALS if self.sampling == 1.0 else min(self.clients, _MOST_HOSPITALS)
-        if not 1 <= self.hospitals_per_person <= most:
-            raise ValueError(
-                f"hospitals_per_person must be from 1 to {most}, got {self.hospitals_per_person}"
-            )
+        take_annotated(self)
+        check_epsilon(self.epsilon)
+        if self.epsilon > MAX_EPSILON:
+            told = f"epsilon must be at most {MAX_EPSILON:g}, got {self.epsilon}"
+            raise ValueError(f"{told}: above 20 it protects nobody; scheme 'none' says so")
+        if not LEAST_DELTA <= self.delta < 1.0:
+            told = f"delta must be from {LEAST_DELTA:g} to below 1, got {self.delta}"
+            raise ValueError(f"{told}: Gaussian noise needs one, such as 1e-5")
+        check_clip(self.clip)
+        for name in ("sampling", "largest_mean"):
+            if not 0.0 < getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
         if not 0.0 <= self.batch_dependence <= 1.0:
             raise ValueError(
                 f"batch_dependence is in units of clip, from 0 to 1, got {self.batch_dependence}"
             )
+        least = max(0, self.colluding) + 2  # two honest shares carry the noise
+        of_person = _MOST_HOSPITALS if self.sampling == 1.0 else min(self.clients, _MOST_HOSPITALS)
+        bounds = {
+            "colluding": (0, MAX_HONEST),
+            "clients": (least, MAX_HONEST),
+            "threshold": (least, self.clients),
+            "bits": (1, MAX_RECORD_BITS),
+            "records": (1, MOST_ROWS),
+            "most_records": (1, MOST_ROWS),
+            "rounds": (1, _MOST_SUMS),
+            "evaluations": (0, _MOST_SUMS),
+            "hospitals_per_person": (1, of_person),
+        }
+        for name, (lowest, highest) in bounds.items():
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), lowest, highest)
+        if self.expected_batch < 1.0:
+            told = f"sampling={self.sampling:g} of records={self.records} draws less than one"
+            raise ValueError(f"{told} record per round: raise sampling")
         if self.dropouts not in ("repeat", "recover"):
             raise ValueError(f"dropouts must be 'repeat' or 'recover', got {self.dropouts!r}")
         if self.dropouts == "recover":
@@ -225,40 +236,37 @@ class RecordSum:
             self, rounds=rounds, evaluations=evaluations, clip=1.0, largest_mean=1.0, bits=None
         )
 
-    @property
-    def honest(self) -> int:
-        """Shares in a sum of all clients whose noise the server surely does not know."""
-        return self.honest_of(self.clients)
-
-    def honest_of(self, clients: int) -> int:
-        """Honest shares in a sum of so many clients: h in the proof."""
+    def honest(self, clients: int | None = None) -> int:
+        """h: shares in a sum of so many clients whose noise the server surely does not know."""
         count = check_clients(self, clients)
         return (self.threshold if self.dropouts == "recover" else count) - self.colluding
 
     def capacity(self, most_records: int | None = None) -> int:
-        """The most records of a sample, where a hospital has at most ``most_records`` records.
+        """The most records in a sample of a hospital that has at most ``most_records``.
 
         A larger sample is cut at random. The chance of that is put by in δ.
         """
         return _capacity(self, self._most(most_records))
 
+    def _most(self, most_records: int | None) -> int:
+        most = self.most_records or self.records
+        return most if most_records is None else check_count("most_records", most_records, 1, most)
+
     @cached_property
     def guarantee(self) -> Guarantee:
         """The guarantee for rows of any dimension; ``plan`` has the exact ε of each."""
-        sampled = (
-            "every record in every round"
-            if self.sampling == 1.0
-            else f"each record drawn secretly with probability {self.sampling:g} per round"
-        )
+        count, is_whole = self.hospitals_per_person, self.sampling == 1.0
+        sampled = f"each record drawn secretly with probability {self.sampling:g} per round"
+        if is_whole:
+            sampled = "every record in every round"
         answered = "" if self.dropouts == "recover" else " that all answered"
         evaluations = f" and {count_of(self.evaluations, 'evaluation')}" * bool(self.evaluations)
         spent = f"at most {count_of(self.rounds, 'round')}{evaluations}, failed attempts included"
-        count = self.hospitals_per_person
         held = "one record in one hospital"
         if count > 1:
             held = f"one record in each of at most {count} hospitals"
-        if count > 1 and self.sampling == 1.0:
-            held = f"at most {count} records, in one hospital or several"
+            if is_whole:
+                held = f"at most {count} records, in one hospital or several"
         return Guarantee(
             epsilon=self.epsilon,
             nominal=self.epsilon,
@@ -296,16 +304,11 @@ class RecordSum:
     ) -> NDArray[np.int64]:
         """Indices of the records (or patients) out of ``count`` that are in this round's sample.
 
-        ``most_records`` is a public bound on this hospital's records, by default the scheme's: a
-        sample of more than ``capacity(most_records)`` is cut at random. Use a sample once: a second
-        share of the same sample costs more than two rounds.
+        Use a sample once: a second share of the same sample costs more than two rounds. One of
+        more than ``capacity(most_records)`` is cut at random.
         """
-        found = check_count("count", count, None)
         most = self._most(most_records)
-        if not 0 <= found <= most:
-            raise ValueError(
-                f"count must be from 0 to {most}, got {found}: give RecordSum a larger most_records"
-            )
+        found = check_count("count", count, 0, most)
         return draw_sample(found, self.sampling, self.capacity(most), private_stream(noise))
 
     # Coding
@@ -320,7 +323,7 @@ class RecordSum:
     ) -> NDArray[Any]:
         """The share of the rows of one fresh sample: d integers below 2^bits.
 
-        ``rows`` are an array or tensor (m, d), an iterable of such chunks, or a ``ClippedTotal``.
+        ``rows`` are an array or tensor (m, d), or a ``ClippedTotal`` of more than fit into one.
         ``seed`` (32 bytes) is the round's, public and the same for all hospitals. ``clients`` is
         the size of the named cohort. ``noise`` is for tests. Send the share only under a mask.
         """
@@ -364,31 +367,16 @@ class RecordSum:
             shared += self.encode(total, seed=seed, clients=count)
         return self.decode(shared, seed=seed, dimension=dimension, clients=count)
 
-    def _most(self, most_records: int | None) -> int:
-        most = self.most_records or self.records
-        found = most if most_records is None else check_count("most_records", most_records, None)
-        if not 1 <= found <= most:
-            told = f"most_records must be from 1 to the scheme's {most}, got {found}"
-            raise ValueError(f"{told}: give RecordSum a larger most_records")
-        return found
-
     def _total(self, rows: Any) -> ClippedTotal:
-        if isinstance(rows, ClippedTotal):
-            if rows.clip != self.clip:
-                raise ValueError(
-                    f"rows were clipped to {rows.clip:g}, the scheme has clip={self.clip:g}"
-                )
-            return rows
-        total: ClippedTotal | None = None
-        for chunk in (rows,) if is_tensor(rows) or isinstance(rows, np.ndarray) else rows:
-            if total is None:
-                if np.ndim(chunk) != 2:
-                    raise UpdateError(f"rows must have shape (m, d), got {np.shape(chunk)}")
-                total = ClippedTotal(int(chunk.shape[1]), self.clip)
-            total.add(chunk)
-        if total is None:
-            raise UpdateError("rows have no dimension: give an empty sample as an array (0, d)")
-        return total
+        if not isinstance(rows, ClippedTotal):
+            if len(shape := np.shape(rows)) != 2:
+                raise UpdateError(f"rows must have shape (m, d), got {shape}")
+            return ClippedTotal(int(shape[1]), self.clip).add(rows)
+        if rows.clip != self.clip:
+            raise ValueError(
+                f"rows were clipped to {rows.clip:g}, the scheme has clip={self.clip:g}"
+            )
+        return rows
 
 
 # The steps

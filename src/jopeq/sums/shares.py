@@ -1,4 +1,4 @@
-"""The common part of both sums: checks of terms, the public rotation, totals mod 2^bits.
+"""Shares of private sums: the public rotation, integers mod 2^bits, their totals.
 
 **Rotation.** p = 2^⌊log2 d⌋. Signs and Hadamard over the first p entries, then over the last p.
 Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i² ≤ ‖h‖²/p.
@@ -7,7 +7,6 @@ Each turned coordinate is a sum of terms ±a_i with independent signs and Σa_i�
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,9 @@ from jopeq import kernels
 from jopeq.checks import check_count
 from jopeq.kernels.recipe import Layers
 from jopeq.noise.gaussian_rounding import DRAW_LANE
-from jopeq.privacy.calibration import check_epsilon
-from jopeq.random.rational import MAX_EPSILON
 from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream, describe_secret
-from jopeq.schemes.parameters import as_annotated
-from jopeq.sums.record_accounting import LEAST_DELTA
-from jopeq.sums.sum_law import MAX_HONEST
 from jopeq.wire.entries import READ_CHUNK
 from jopeq.wire.rotation import rotate_block, unrotate_block
-from jopeq.wire.scaling import LARGEST_SCALE
 
 Array = NDArray[np.float64]
 
@@ -35,43 +28,10 @@ MAX_ENTRIES = 1 << 31
 # Terms
 
 
-def check_terms(scheme: Any, most_bits: int) -> None:
-    """Bring all fields of a sum to their types, and check those that every sum has."""
-    for field in fields(scheme):
-        value = as_annotated(field.name, str(field.type), getattr(scheme, field.name))
-        object.__setattr__(scheme, field.name, value)
-    check_epsilon(scheme.epsilon)
-    if scheme.epsilon > MAX_EPSILON:
-        told = f"epsilon must be at most {MAX_EPSILON:g}, got {scheme.epsilon}"
-        raise ValueError(f"{told}: above 20 it protects nobody; scheme 'none' says so")
-    if not LEAST_DELTA <= scheme.delta < 1.0:
-        told = f"delta must be from {LEAST_DELTA:g} to below 1, got {scheme.delta}"
-        raise ValueError(f"{told}: Gaussian noise needs one, such as 1e-5")
-    if not 1e-30 < scheme.clip <= LARGEST_SCALE / 1e4:
-        raise ValueError(f"clip must be between 1e-30 and 1e30, got {scheme.clip}")
-    if scheme.bits is not None and not 1 <= scheme.bits <= most_bits:
-        raise ValueError(f"bits must be from 1 to {most_bits}, got {scheme.bits}")
-    if not 0.0 < scheme.largest_mean <= 1.0:
-        raise ValueError(f"largest_mean must be above 0 and at most 1, got {scheme.largest_mean}")
-    least = max(0, scheme.colluding) + 2
-    if not least <= scheme.clients <= MAX_HONEST:
-        told = f"clients must be from {least} to {MAX_HONEST}, got {scheme.clients}"
-        raise ValueError(f"{told}: two honest ones carry noise beside colluding={scheme.colluding}")
-    if not 0 <= scheme.colluding <= scheme.threshold - 2 <= scheme.clients - 2:
-        given = f"colluding={scheme.colluding}, clients={scheme.clients}"
-        raise ValueError(
-            f"threshold must be from colluding + 2 to clients, got {scheme.threshold} with {given}:"
-            " two honest shares carry the noise"
-        )
-
-
 def check_clients(scheme: Any, clients: int | None) -> int:
     """The number of clients in a sum, by default all of the scheme's."""
-    count: int = scheme.clients if clients is None else check_count("clients", clients, None)
-    if not scheme.threshold <= count <= scheme.clients:
-        bounds = f"threshold={scheme.threshold} to clients={scheme.clients}"
-        raise ValueError(f"clients must be from {bounds}, got {count}: no other sum is planned")
-    return count
+    count = scheme.clients if clients is None else clients
+    return check_count("clients", count, scheme.threshold, scheme.clients)
 
 
 def check_dimension(dimension: int) -> int:
