@@ -7,6 +7,8 @@ momentum, all 50,000 images. The repository of its attacks trains with Adam.
 from __future__ import annotations
 
 import hashlib
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +21,9 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from jopeq.errors import DataError
+from jopeq.files import atomic
 from jopeq.versions import versions
 from jopeq_lab.attacks.attack import AttackConfig, attack
-from jopeq_lab.attacks.compare import read_npz, write_npz
 from jopeq_lab.attacks.gradients import GradientMap
 from jopeq_lab.attacks.observation import observe, true_gradients
 from jopeq_lab.attacks.similarity import scores
@@ -49,10 +51,28 @@ PICTURES = 6  # images whose reconstructions are kept
 LEARNING_RATE, MOMENTUM, BATCH = 0.1, 0.5, 16
 ADAM_RATE, ADAM_BATCH = 1e-3, 64
 MODEL, SHAPE, CLASSES, SEED = "lenet", (3, 32, 32), 10, 0
+_UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
 # One descent ends the same however much more it is given; other methods share out their budget
 _ONE_DESCENT = ("label", "dlg", "idlg")
 _IN_RECORD = ("method", "iterations")  # fields of a configuration that a record has already
 Progress = Callable[[int, int, str], None]  # cells done, cells in all, what is going on
+
+
+def write_npz(path: Path, **arrays: Any) -> None:
+    """Replace the file at once: a reader sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_npz(path: Path, *names: str) -> list[NDArray[Any]]:
+    """The arrays of these names; nothing in the file can run."""
+    try:
+        # opened here: NumPy does not close a file that it opened and could not read
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
+            return [held[name] for name in names]
+    except _UNREADABLE as error:
+        raise DataError(f"{path} cannot be read ({error}): delete it to start anew") from error
 
 
 def attack_figure(

@@ -259,8 +259,9 @@ def run_jobs(
 def attack_reports(data_dir: Path, folder: Path, device: str) -> None:
     """DLG, iDLG, inverting and the adaptive attacker on gradients of single CIFAR-10 images."""
     from jopeq_lab.attacks import AttackConfig, GradientMap, true_gradients
-    from jopeq_lab.attacks.compare import compare, write_npz
+    from jopeq_lab.attacks.compare import compare
     from jopeq_lab.training.models import build
+    from paper.attacks import write_npz
 
     dataset = load("cifar10", data_dir)
     seen = GradientMap(build("lenet", dataset.input_shape, 10, seed=0).to(device), (3, 32, 32))
@@ -283,8 +284,6 @@ def attack_reports(data_dir: Path, folder: Path, device: str) -> None:
             schemes,
             methods,
             AttackConfig(method="dlg", iterations=100),
-            keep=folder / "unfinished" / f"{count}_{PICTURES}",
-            resume=True,
         )
         for one in outcomes:
             facts = {name: getattr(one, name) for name in ("label", "method", "ssim", "mse")}

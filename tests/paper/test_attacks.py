@@ -38,7 +38,7 @@ def test_cells_are_attacked_once_and_kept(two_photos, tmp_path, monkeypatch):
     assert [len(one.ssim) for one in first] == [2, 2, 2]
     assert first[0].ssim != first[1].ssim  # another stage of training
     told = first[0].settings
-    assert told.keys() >= {*("jopeq", "torch", "restarts", "seed", "start", "weights", "commit")}
+    assert told.keys() >= {*("jopeq", "torch", "seed", "start", "weights", "commit")}
     assert 1.0 < told["peak"] < 126.0  # of 15,826 entries
     assert told["weights"] != first[1].settings["weights"]
     assert [one["method"] for one in records(tmp_path)] == ["label", "label", "adaptive"]

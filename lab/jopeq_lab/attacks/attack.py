@@ -44,7 +44,7 @@ _STATUS = {CONVERGED: "converged", STALLED: "stalled", SPENT: "spent", FAILED: N
 _SMOOTH = 1e-3  # pixel differences below it count quadratically in the total variation
 _BOX = 10.0  # weight of leaving [0, 1], relative to a squared distance of pixels
 
-Progress = Callable[[int, int, int], None]  # attempt, its evaluations done, images done
+Progress = Callable[[int, int], None]  # evaluations done, images done
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -171,10 +171,6 @@ class AttackConfig:
         Counted as in the published code: an iteration is one call of ``torch.optim.LBFGS.step``,
         that is 20 evaluations of the objective and its gradient. Each image has this budget for
         itself. Adam has the same budget and makes one step per evaluation.
-    restarts
-        Further attempts from other random images, for images that did not converge. ``adaptive``
-        repeats all images, because its loss has no known minimum. The least loss wins. An attempt
-        that meets NaN or infinity is always repeated once.
     start
         "grey": ½ + 0.1·N(0, 1) in each pixel; "normal": N(0, 1), as published, which needs more
         evaluations and gets stuck on trained weights.
@@ -191,7 +187,6 @@ class AttackConfig:
     method: str = "label"
     optimizer: str | None = None
     iterations: int = 300
-    restarts: int = 0
     start: str = "grey"
     line_search: str = "wolfe"
     history: int = 100
@@ -211,7 +206,7 @@ class AttackConfig:
             if getattr(self, name) not in known:
                 shown = ", ".join(filter(None, known))
                 raise ValueError(f"{name} must be one of {shown}, got {getattr(self, name)!r}")
-        least_of = {"iterations": 1, "restarts": 0, "history": 1, "patience": 0, "seed": 0}
+        least_of = {"iterations": 1, "history": 1, "patience": 0, "seed": 0}
         for name, least in least_of.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -247,8 +242,7 @@ class Reconstructions:
     labels: torch.Tensor  # (N,): given, read or sought; −1 where the search failed
     losses: torch.Tensor
     status: tuple[str, ...]  # converged, stalled, spent (in any stage) or not recovered
-    evaluations: torch.Tensor  # of all attempts
-    attempts: torch.Tensor
+    evaluations: torch.Tensor  # of both attempts
 
 
 def attack(
@@ -282,10 +276,8 @@ def attack(
     losses = torch.full((count,), math.inf, dtype=dtype, device=device)
     status = torch.full((count,), FAILED, device=device)
     evaluations = torch.zeros(count, dtype=torch.int64, device=device)
-    attempts = torch.zeros(count, dtype=torch.int64, device=device)
-    for attempt in range(max(2, config.restarts + 1)):
-        wanted = status != CONVERGED if attempt <= config.restarts else status == FAILED
-        rows = wanted.nonzero()[:, 0]
+    for attempt in range(2):  # what meets NaN or infinity is tried once more
+        rows = (status == FAILED).nonzero()[:, 0]
         if not len(rows):
             break
         starts = [_start(objective, config, names[row], attempt) for row in rows.tolist()]
@@ -294,18 +286,16 @@ def attack(
         ran_out = torch.zeros(len(rows), dtype=torch.bool, device=device)
         budget = EVALUATIONS * config.iterations // len(stages)
         for number, stage in enumerate(stages):
-            shown = None if progress is None else _onward(progress, attempt, number * budget)
+            shown = None if progress is None else _onward(progress, number * budget)
             found = _optimizer(stage, config, budget, floor, shown).minimize(start)
             good = (found.status != FAILED) & found.losses.isfinite()
             start = torch.where(good[:, None], found.points, start)
             evaluations[rows] += found.evaluations
             ran_out |= found.status == SPENT
-        better = good & (found.losses < losses[rows])
-        taken = rows[better]
-        best[taken], losses[taken] = found.points[better], found.losses[better]
+        taken = rows[good]
+        best[taken], losses[taken] = found.points[good], found.losses[good]
         # if any stage ran out of evaluations, more iterations would help, however the last ended
-        status[taken] = torch.where(ran_out, SPENT, found.status)[better]
-        attempts[rows] += 1
+        status[taken] = torch.where(ran_out, SPENT, found.status)[good]
     if known is None:
         known = best[:, objective.pixels :].argmax(1).masked_fill(status == FAILED, NO_LABEL)
     return Reconstructions(
@@ -314,7 +304,6 @@ def attack(
         losses=losses.double().cpu(),
         status=tuple(_STATUS[int(one)] for one in status.cpu()),
         evaluations=evaluations.cpu(),
-        attempts=attempts.cpu(),
     )
 
 
@@ -369,9 +358,9 @@ def _start(objective: Objective, config: AttackConfig, name: int, attempt: int) 
     return draws
 
 
-def _onward(progress: Progress, attempt: int, before: int) -> Callable[[int, int], None]:
+def _onward(progress: Progress, before: int) -> Progress:
     """Progress that counts a stage's evaluations after those ``before`` the stage."""
-    return lambda done, images: progress(attempt, before + done, images)
+    return lambda done, images: progress(before + done, images)
 
 
 def _optimizer(
@@ -379,7 +368,7 @@ def _optimizer(
     config: AttackConfig,
     budget: int,
     tolerance: float,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> BatchedLBFGS | BatchedAdam:
     chosen: list[tuple[torch.Tensor, Objective]] = []
 

@@ -79,9 +79,6 @@ def attack(
         typer.Option(help="of PyTorch; without it 1 for small models, else its own", min=1),
     ] = None,
     out: Annotated[Path, typer.Option(help="the picture grid")] = Path("out/attack.png"),
-    resume: Annotated[
-        bool, typer.Option("--resume", help="keep what a run left unfinished")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Reconstruct images from gradients, raw and coded: a table, and a picture of the results."""
@@ -121,8 +118,6 @@ def attack(
                 schemes,
                 chosen,
                 config,
-                keep=out.with_suffix(".npz"),
-                resume=resume,
                 progress=show,
             )
         rows = [Row(heading(one), one.images.numpy(), one.ssim) for one in outcomes]
@@ -152,21 +147,12 @@ def _schemes(name: str | None, given: dict[str, Any]) -> dict[str, Scheme | Sphe
 
 
 def check_out(out: Path) -> None:
-    """Raise ValueError unless the picture and the .npz next to it can be written there."""
-    from jopeq_lab.attacks.compare import is_of_outcomes
-
+    """Raise ValueError unless the picture can be written there."""
     if out.suffix.lower() not in _PICTURES:
         raise ValueError(f"--out must end in one of {', '.join(_PICTURES)}, got {out}")
-    kept = out.with_suffix(".npz")
     try:
-        for file in (out, kept):
-            if file.is_dir():
-                raise ValueError(f"--out {out}: {file} is a folder: choose another name")
-        if kept.exists() and not is_of_outcomes(kept):
-            raise ValueError(
-                f"--out {out} would replace {kept}, which is no file of this command: move it, "
-                "or choose another name"
-            )
+        if out.is_dir():
+            raise IsADirectoryError("it is a folder")
         folder = next(one for one in out.parents if one.exists())
         with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
             pass

@@ -115,7 +115,7 @@ def test_an_image_is_found_as_if_it_were_attacked_alone(victims, method):
     "bad",
     [
         *({name: "guess"} for name in ("method", "optimizer", "start", "line_search")),
-        *({"iterations": 0}, {"iterations": 2.5}, {"restarts": -1}, {"history": 0}, {"seed": -1}),
+        *({"iterations": 0}, {"iterations": 2.5}, {"history": 0}, {"seed": -1}),
         *({"variation": bad} for bad in (-1.0, float("nan"), "x", True)),
         *({"learning_rate": 0.0}, {"learning_rate": None}),
         *({"tolerance": None}, {"tolerance": float("inf")}),

@@ -5,7 +5,6 @@ import sys
 import types
 from importlib import import_module
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -73,17 +72,6 @@ def test_an_own_model(run, tmp_path):
     assert 0 <= found["recovered_interval"][0] <= found["recovered_interval"][1] <= 1
 
 
-def test_resume_goes_on(run, tmp_path):
-    options = ["--data", "digits", "--scheme", "sdq", "--rate", 4, "--images", 2, *SMALL, "--json"]
-    options += ["--attack", "label", "--out", tmp_path / "a.png"]
-    first = json.loads(run(*options).output)
-    again = run(*options, "--attack", "idlg", "--resume")
-    assert again.exit_code == 0, again.output
-    assert [one for one in json.loads(again.output) if one["method"] == "label"] == first
-    other = run(*options, "--seed", 5, "--resume")
-    assert (other.exit_code != 0, "--resume" in other.output) == (True, True)
-
-
 def test_without_a_scheme_four_are_compared(run, tmp_path):
     result = run("--images", 1, *SMALL, "--out", tmp_path / "a.png", "--json")
     assert result.exit_code == 0, result.output
@@ -117,21 +105,9 @@ def test_bad_input_is_named(run, tmp_path, monkeypatch, options):
 # Where to draw
 
 
-def test_only_a_file_of_this_command_may_be_replaced(tmp_path):
-    np.savez(tmp_path / "data.npz", images=np.zeros(3))
-    (tmp_path / "text.npz").write_text("text")
-    for name in ("data", "text"):
-        with pytest.raises(ValueError, match=rf"--out .*{name}\.png would replace .*{name}\.npz"):
-            check_out(tmp_path / f"{name}.png")
-    arrays = dict.fromkeys(("fingerprint", "gradients", "facts", "images"), np.zeros(1))
-    np.savez(tmp_path / "grid.npz", **arrays)
-    check_out(tmp_path / "grid.png")
-
-
-@pytest.mark.parametrize("name", ["folder.png", "kept.png", "file/x.png", "x" * 300 + ".png"])
+@pytest.mark.parametrize("name", ["folder.png", "file/x.png", "x" * 300 + ".png"])
 def test_what_cannot_be_written_is_refused(tmp_path, name):
     (tmp_path / "folder.png").mkdir()
-    (tmp_path / "kept.npz").mkdir()
     (tmp_path / "file").write_text("no folder")
     before = sorted(tmp_path.rglob("*"))
     check_out(tmp_path / "a" / "b" / "grid.png")  # a new place is fine
