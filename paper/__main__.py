@@ -43,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
             theory.compute(given.results / theory.FILE)
         left_out = results.run(given.results, page)
         print(f"wrote {page}")
+        for refused in mnist.REFUSED:
+            print(refused)
         if left_out:
             print(f"left out, since runs are missing: {', '.join(left_out)}")
     except (JoPEQError, ValueError, RuntimeError, OSError) as error:
@@ -63,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         if name not in WRITTEN:
             add("--data-dir", type=Path, help="where the data files are")
             add("--device", help="cpu or cuda; trainings on a GPU multiply in TF32")
-        if name in ("table1", "fig2", "fig3"):
+        if name in ("table1", "fig2", "fig3", "pages"):
             text = "another row: an importable scheme, or a class or function that makes one"
             add("--add", action="append", default=[], metavar="MODULE:NAME", help=text)
         if name in TRAININGS:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from paper import cells, cifar, mnist
 from paper.attack_tables import fig5_curves, hit_labels
-from paper.kept import Results
+from paper.kept import Results, without_added
 from paper.pages import refuse
 from paper.words import decibels
 
@@ -24,10 +23,7 @@ Claims = Iterator[tuple[str, bool]]
 
 def failed(results: Results) -> list[str]:
     """The claims about the kept sections that do not hold; added rows have no claims."""
-    if mnist.ADDED:
-        frames = {name: getattr(results, name) for name in ("table1", "fig2", "fig3")}
-        own = {n: ~f.label.str.startswith(tuple(mnist.ADDED)) for n, f in frames.items() if len(f)}
-        results = replace(results, **{name: frames[name][rows] for name, rows in own.items()})
+    results = without_added(results)
     there = [of for section, of in SECTIONS.items() if section in results.sections]
     return [sentence for of in there for sentence, holds in of(results) if not holds]
 

@@ -35,8 +35,8 @@ def save_fig2(runs: pd.DataFrame, path: Path) -> None:
     for panel, epsilon in zip(panels, mnist.FIG2_EPSILONS, strict=True):
         dress(panel, f"ε = {epsilon:g} per entry", ylim=limits)
         names = []
-        for name, line in grid.loc[epsilon].iterrows():
-            look = look_of(name)
+        for name, points in grid.loc[epsilon].iterrows():
+            look, line = look_of(name), points.dropna()
             panel.plot(line.index, line, color=look.colour, marker=look.marker, markersize=5)
             names.append((line.iloc[-1], name, look.colour))
         name_lines(panel, names)

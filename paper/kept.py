@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,14 @@ class Results:
     def sections(self) -> list[str]:
         """The names of those that can be shown."""
         return [name for name in SECTIONS if not getattr(self, name).empty]
+
+
+def without_added(results: Results) -> Results:
+    """The paper's rows and ours alone, which the prose is about."""
+    frames = {name: getattr(results, name) for name in ("table1", "fig2", "fig3")}
+    added = tuple(mnist.ADDED)
+    own = {name: f[~f.label.str.startswith(added)] for name, f in frames.items() if len(f)}
+    return replace(results, **own)
 
 
 SECTIONS = tuple(field.name for field in fields(Results) if field.name != "pictures")

@@ -14,9 +14,10 @@ from typing import Any
 
 import pandas as pd
 
+from jopeq.errors import JoPEQError
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
-from jopeq_lab.pictures.colours import LOOKS, Look
+from jopeq_lab.pictures.colours import DARK, LOOKS, Look
 from jopeq_lab.training.config import TrainConfig
 from paper.cifar import authors_rate
 from paper.kept_runs import Job, theirs
@@ -39,6 +40,8 @@ AUTHORS_SNR_DB = {row: one["snr_db"] for row, one in CODE.items() if one["snr_db
 # Jobs
 
 ADDED: dict[str, Callable[..., Scheme]] = {}  # rows of other packages, by label
+REFUSED: list[str] = []  # where one has no point, and why
+_LOOK = Look("#0b7285", "#17becf", "D")
 
 
 def add(place: str) -> None:
@@ -59,11 +62,25 @@ def add(place: str) -> None:
             return made
 
         make(epsilon=EPSILON, rate=RATE)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"--add {place}: {error}: give an importable module:name") from error
+    except Exception as error:  # whatever a module of the user's own may raise
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"--add {place}: {said}: give an importable module:name") from error
     ADDED[place] = make
-    LOOKS[place] = Look("#17becf", "#17becf", "D")
-    schemes_at.cache_clear()
+    LOOKS[place], DARK[_LOOK.colour] = _LOOK, _LOOK.dark
+    for made_before in (schemes_at, added_at):
+        made_before.cache_clear()
+
+
+@lru_cache
+def added_at(epsilon: float, rate: float) -> dict[str, Scheme]:
+    """The rows of other packages; one that refuses the place has no point there."""
+    rows = {}
+    for label, make in ADDED.items():
+        try:
+            rows[label] = make(epsilon=epsilon, rate=rate)
+        except (JoPEQError, ValueError) as error:
+            REFUSED.append(f"{label} has no point at ε = {epsilon:g}, R = {rate:g}: {error}")
+    return rows
 
 
 @lru_cache
@@ -80,7 +97,7 @@ def schemes_at(epsilon: float = EPSILON, rate: float = RATE) -> dict[str, Scheme
         "response, R=2, spread auto": scheme(
             "response", **private, rate=2.0, spread="auto", clients=10
         ),
-        **{label: make(**both) for label, make in ADDED.items()},
+        **added_at(epsilon, rate),
     }
 
 
@@ -133,7 +150,7 @@ def fig2_jobs(data_dir: Path | None = None, count: int = 1) -> Iterator[Job]:
         for rate in FIG2_RATES:
             both = {"epsilon": epsilon, "rate": rate}
             rows = {name: scheme(name, **both) for name in ("laplace+sdq", "jopeq", "response")}
-            rows |= {label: make(**both) for label, make in ADDED.items()}
+            rows |= added_at(epsilon, rate)
             named = {f"{name} ε={epsilon:g} R={rate:g}": coder for name, coder in rows.items()}
             yield from _jobs(named, data_dir, count, rounds=FIG2_ROUNDS)
     for rate in FIG2_RATES:
@@ -256,7 +273,7 @@ def fig2_grid(runs: pd.DataFrame, value: str = "snr") -> pd.DataFrame:
 
 def fig2(runs: pd.DataFrame) -> pd.DataFrame:
     """``fig2_grid`` as texts, in brackets the share of entries that are overloaded."""
-    shares = fig2_grid(runs, "overload").map(lambda share: f" ({percent(share)})" if share else "")
+    shares = fig2_grid(runs, "overload").map(lambda one: f" ({percent(one)})" if one > 0 else "")
     shown = (fig2_grid(runs).map(number) + shares).rename(columns=lambda rate: f"R={rate:g}")
     shown = shown.reset_index()
     shown.insert(0, "scheme", shown.pop("scheme").map(code))

@@ -10,7 +10,7 @@ import pandas as pd
 from jopeq.errors import DataError
 from jopeq.files import atomic
 from paper import attack_tables, attacks, cells, cifar, claims, figures, mnist, snr, theory
-from paper.kept import SECTIONS, Results, read_results
+from paper.kept import SECTIONS, Results, read_results, without_added
 from paper.pages import environment
 
 
@@ -53,6 +53,7 @@ def paper_page(results: Results, theorems: str) -> str:
         .get_template("paper.md.j2")
         .render(
             results=results,
+            own=without_added(results),
             theorems=theorems,
             attacked=pd.concat([results.fig6, results.fig4, results.fig5]),
             recovered=partial(attack_tables.recovered, results.fig6),
