@@ -34,7 +34,6 @@ _OF_RUNS = {
     "seed": "list",
     "seeds": "int",
     "out": "str",
-    "tensorboard": "str",
 }
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "int": int, "float": (int, float), "bool": bool, "str": str, "list": list

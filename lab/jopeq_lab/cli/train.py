@@ -199,19 +199,17 @@ def _run(
     with explain_errors():
         from jopeq_lab.training import simulation
 
-        folders, boards = (
-            [
-                place if place is None or len(configs) == 1 else Path(place, f"seed-{config.seed}")
-                for config in configs
-            ]
-            for place in (found.values.get("out"), found.values.get("tensorboard"))
-        )
+        place = found.values.get("out")
+        folders = [
+            place if place is None or len(configs) == 1 else Path(place, f"seed-{config.seed}")
+            for config in configs
+        ]
         for folder in folders:  # all of them, before any is trained
             simulation.check_out(folder, resume=resume)
         if dataset is None:
             dataset = load_with_bar(configs[0].data, configs[0].data_dir, show=show)
     results = []
-    for config, folder, board in zip(configs, folders, boards, strict=True):
+    for config, folder in zip(configs, folders, strict=True):
         with (
             explain_errors("" if folder is None else f"--out {folder}"),
             LiveBar(f"seed {config.seed}", config.rounds, show=show) as bar,
@@ -226,7 +224,6 @@ def _run(
                     dataset=dataset,
                     out=folder,
                     resume=resume,
-                    tensorboard=board,
                     progress=after_round,
                 )
             )

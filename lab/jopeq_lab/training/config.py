@@ -30,25 +30,9 @@ _MAY_BE_NONE = ("threads", "validation")
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The settings of every kind of run.
+    """The settings of every kind of run; docs/commands.md explains each of them."""
 
-    Parameters
-    ----------
-    scheme
-        A scheme, its ``spec``, or the name of one that needs no parameters.
-    model, data, data_dir
-        Names, as in ``models.resolve`` and ``data.load``.
-    validation
-        Training samples held out; None: 10,000, at most a sixth.
-    tf32
-        Compute products on a GPU's tensor cores, which round factors to 10 bits of mantissa, as
-        PyTorch's convolutions do by default. Updates remain float32.
-    threads
-        Threads of PyTorch during a round; None: PyTorch's setting. On a busy machine 1 is many
-        times faster: steps are short, and threads wait for one another.
-    """
-
-    scheme: Any = "none"
+    scheme: Any = "none"  # a scheme, its spec, or the name of one that needs no parameters
     rounds: int = 100
     model: str = "linear"
     data: str = "mnist5k"
@@ -106,28 +90,9 @@ class RunConfig:
 class TrainConfig(RunConfig):
     """A federation of clients that train at home and send their updates (``clients.Clients``).
 
-    The defaults are the paper's (K=10, lr 0.1), and its code's (τ=100, momentum 0.5, batch 16).
-
-    Parameters
-    ----------
-    spread, clip
-        Replace the scheme's own. ``spread="auto"`` is the best for the number of clients averaged
-        in a round.
-    centered
-        Inputs from −1 to 1 instead of 0 to 1, as in the authors' code: convolutional networks then
-        start to learn some rounds earlier.
-    participation
-        Fraction of the clients drawn in each round.
-    schedule
-        "constant": every local step has ``lr``. "client-plateau": each client multiplies its ``lr``
-        by ``plateau_factor`` each time the mean training loss of its rounds has not improved for
-        more than ``plateau_patience`` rounds: the rule and the defaults of PyTorch's
-        ``ReduceLROnPlateau``, as in the authors' code.
-    keep_momentum
-        Each client starts a round with the momentum that it ended its last one with, as in the
-        authors' code, and not with zero.
-    server_lr
-        w ← w + server_lr · Σ α_k h̃_k, α_k = |D_k| over the samples of all participants.
+    The defaults are the paper's (K=10, lr 0.1), and its code's (τ=100, momentum 0.5, batch 16). The
+    code also sets ``centered`` and ``keep_momentum``, and its "client-plateau" is the rule of
+    PyTorch's ``ReduceLROnPlateau`` at every client. ``spread`` and ``clip`` replace the scheme's.
 
     >>> TrainConfig(scheme='["sdq",{"rate":2.0}]', clip=0.5).scheme.clip
     0.5
@@ -232,22 +197,8 @@ def _named(given: Any) -> Any:
 class PeopleConfig(RunConfig):
     """People with few samples each, who send little (``people.People``).
 
-    Parameters
-    ----------
-    scheme
-        A scheme (or its spec, or the name of one that needs no parameters), or a mechanism of
-        ``cohorts``. Its ``clip`` bounds what a person sends.
-    people, examples, participations
-        N people with m training samples each, who take part in so many rounds at most.
-    features
-        One of ``features.KINDS``, or None for images as they are.
-    center
-        Fraction of the people whose first report is of their features, for a private mean of them
-        that all others subtract. Needs ``features``.
-    local_steps, lr
-        A person's update is the sum of the gradients of ``local_steps`` steps at rate ``lr``.
-    server_lr, server_momentum, decay, average
-        See ``descent.Descent``.
+    ``scheme`` may also be a mechanism of ``cohorts``; its ``clip`` bounds what a person sends: the
+    sum of the gradients of ``local_steps`` steps at rate ``lr``. The server's steps: ``Descent``.
     """
 
     people: int = 1000
@@ -324,25 +275,9 @@ class PeopleConfig(RunConfig):
 class HospitalsConfig(RunConfig):
     """Hospitals with many records each, and ε for a record (``hospitals.Hospitals``).
 
-    Parameters
-    ----------
-    scheme
-        A ``jopeq.RecordSum``, or its spec. It has the rounds, the hospitals (``clients``) and the
-        number of records: of more training samples, so many are given out.
-    baseline
-        What to compare with; None trains through real shares. "none": rows are clipped, without
-        noise. "central": one trusted server adds the noise. "local": each hospital adds all its
-        noise itself. "alone": one hospital trains on its own records.
-    partition, alpha
-        "iid", or "dirichlet" for unequal hospitals with labels of their own (``partition``).
-    test
-        So many samples are drawn by the seed for the test; None: the data set's own test set.
-    features
-        One of ``features.KINDS``, or None for images as they are.
-    standardized
-        Each image less its own mean, over its own deviation.
-    server_lr, server_momentum
-        Of the server's steps on the mean gradient; the rate falls to 0 as a cosine.
+    ``scheme`` is a ``jopeq.RecordSum``, or its spec. It has the rounds, the hospitals (``clients``)
+    and the number of records: of more training samples, so many are given out. Without a
+    ``baseline`` real shares are summed. The server's rate falls to 0 as a cosine.
     """
 
     scheme: RecordSum | str = "none"

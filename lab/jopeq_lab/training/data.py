@@ -296,21 +296,17 @@ class Dataset:
 def load(
     name: str,
     data_dir: PathLike | None = None,
-    cache_dir: PathLike | None = None,
-    download: bool = True,
     progress: Progress | None = None,
 ) -> Dataset:
     """Load one of the data sets ``NAMES``, or your own: the path of an .npz (``read_npz``).
 
     "digits", "mnist5k" and "cancer" come with Python packages and take no ``data_dir``. The others
     are read from ``data_dir`` and nowhere else if it is given: MNIST and Fashion-MNIST as their
-    four idx files, gzipped or not; CIFAR-10 as its Python batches or their tar.gz. Otherwise from
-    ``cache_dir`` (default: $JOPEQ_CACHE, $XDG_CACHE_HOME/jopeq or ~/.cache/jopeq), downloaded there
-    first unless ``download`` is False; ``progress`` is called with (bytes done, bytes in total or
-    None) of each file. Downloads go by https, into folders that nobody else can write to. The
-    unzipped content of every file must have the published one's SHA-256, so that another data set
-    cannot pass for this one. ``DataError`` names the file at fault, what it holds if that is known,
-    and the remedy.
+    four idx files, gzipped or not; CIFAR-10 as its Python batches or their tar.gz. Otherwise they
+    are downloaded to $JOPEQ_CACHE, $XDG_CACHE_HOME/jopeq or ~/.cache/jopeq; ``progress`` is called
+    with (bytes done, bytes in total or None) of each file. Downloads go by https, into folders that
+    nobody else can write to. The unzipped content of every file must have the published one's
+    SHA-256, so that another data set cannot pass for this one.
 
     >>> digits = load("digits")
     >>> tuple(digits.train_inputs.shape), tuple(digits.test_inputs.shape)
@@ -334,10 +330,10 @@ def load(
         if not root.is_dir():
             raise DataError(f"data_dir {root} is not a folder: leave it out to download {name}")
     else:
-        root = _cache(cache_dir) / name
-        if download:
-            for remote in PUBLISHED[name]:
-                fetch(remote, root, progress)
+        cache = os.environ.get("JOPEQ_CACHE")
+        root = (Path(cache).expanduser() if cache else user_cache()) / name
+        for remote in PUBLISHED[name]:
+            fetch(remote, root, progress)
     return _dataset(name, read_cifar10(root) if name == "cifar10" else read_idx_set(name, root))
 
 
@@ -365,8 +361,3 @@ def _dataset(name: str, arrays: Split) -> Dataset:
     is_own = name == "cancer" or name.endswith(".npz")
     classes = max(2, 1 + int(max(map(np.max, arrays[1::2])))) if is_own else CLASSES
     return Dataset(name, train_inputs, train_labels, test_inputs, test_labels, classes)
-
-
-def _cache(cache_dir: PathLike | None) -> Path:
-    chosen = os.environ.get("JOPEQ_CACHE") if cache_dir is None else cache_dir
-    return Path(chosen).expanduser() if chosen else user_cache()

@@ -130,7 +130,7 @@ def fetch(
     except OSError as error:
         raise DataError(
             f"cannot store {remote.name} in {folder}: {error}. "
-            "Free or unlock that folder, or choose another by cache_dir or JOPEQ_CACHE"
+            "Free or unlock that folder, or choose another by JOPEQ_CACHE"
         ) from error
     return target
 
@@ -220,4 +220,4 @@ def check_content(content: bytes, sha256: str, where: str, remedy: str) -> bytes
 
 def download_again(remote: RemoteFile) -> str:
     """The remedy for a bad file."""
-    return f"download {remote.url} again, or let jopeq do it (no data_dir, download=True)"
+    return f"download {remote.url} again, or let jopeq do it (no data_dir)"

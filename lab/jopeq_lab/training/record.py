@@ -158,24 +158,6 @@ class Recorder:
             self._lines = None
 
 
-class TensorBoard:
-    """Writes every round's measures where TensorBoard reads them."""
-
-    def __init__(self, folder: str | Path, past: int = 0) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer: Any = SummaryWriter(str(folder), purge_step=past + 1)
-
-    def add(self, metrics: RoundMetrics) -> None:
-        for name, value in metrics.as_dict().items():
-            if value is not None and name != "round":
-                self._writer.add_scalar(name, value, metrics.round)
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 def read_rounds(path: Path) -> list[RoundMetrics]:
     """The rounds of a ``rounds.jsonl``; a last line that a kill truncated is left out."""
     lines = path.read_text(encoding="utf-8").split("\n")

@@ -13,7 +13,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from jopeq_lab.training.record import (
     Checkpoint,
     CheckpointError,
     Recorder,
-    TensorBoard,
 )
 
 __all__ = ["HospitalsConfig", "PeopleConfig", "Result", "Simulation", "TrainConfig", "train"]
@@ -244,7 +243,6 @@ def train(
     model: nn.Module | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    tensorboard: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Run all rounds; ``record`` lists the files written to ``out``.
@@ -255,7 +253,6 @@ def train(
     gradients of hospitals' records, which sit in random slots and round in other ways.
     A run that diverges ends early: ``result.diverged`` says why, and earlier rounds are kept.
     ``progress`` is called after every round, before the round's checkpoint is written.
-    ``tensorboard`` is a folder for TensorBoard, which shows the rounds as they come.
     """
     check_out(out, resume=resume)
     folder = None if out is None else Path(out)
@@ -272,19 +269,15 @@ def train(
         made_with = {**versions("numpy", "scipy"), "torch": torch.__version__}
         recorder.start({**config.as_dict(), **followed, **made_with}, simulation.history)
     diverged = None
-    board = None if tensorboard is None else TensorBoard(tensorboard, len(simulation.history))
-    with ExitStack() as stack:
-        observers = [one for one in (recorder, board) if one is not None]
-        for observer in observers:
-            stack.enter_context(closing(observer))
+    with nullcontext() if recorder is None else closing(recorder):
         while not simulation.is_done:
             try:
                 metrics = simulation.step()
             except DivergedError as error:
                 diverged = str(error)
                 break
-            for observer in observers:
-                observer.add(metrics)
+            if recorder is not None:
+                recorder.add(metrics)
             if progress is not None:
                 progress(metrics, simulation)  # before the checkpoint: a resumed run repeats it
             if recorder is not None and metrics.round % config.checkpoint_every == 0:

@@ -28,20 +28,20 @@ def test_downloads_into_the_cache(tmp_path, monkeypatch):
 
     monkeypatch.setattr(data, "fetch", fetch)
     progress = lambda *step: steps.append(step)  # noqa: E731
-    data.load("fashion-mnist", cache_dir=tmp_path, progress=progress)
+    monkeypatch.setenv("JOPEQ_CACHE", str(tmp_path))
+    data.load("fashion-mnist", progress=progress)
     assert asked == [f"{name}.gz" for name in NAMES]
-    check_cifar10(data.load("cifar10", cache_dir=tmp_path, progress=progress))
+    check_cifar10(data.load("cifar10", progress=progress))
     assert len(steps) == 5
 
 
 @pytest.mark.usefixtures("published")
-def test_missing(tmp_path):
-    cache = {"cache_dir": tmp_path / "cache"}
+def test_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("JOPEQ_CACHE", str(tmp_path / "cache"))
     for name, given, words in (
         ("imagenet", {}, "cifar10"),
         ("digits", {"data_dir": tmp_path}, "data_dir"),
         ("mnist", {"data_dir": tmp_path / "no"}, "data_dir"),
-        ("mnist", {**cache, "download": False}, "download=True"),
         ("cifar10", {"data_dir": tmp_path}, TAR),
     ):
         with pytest.raises((ValueError, DataError), match=words):
@@ -54,7 +54,7 @@ def test_missing(tmp_path):
     ):
         write(tmp_path / missing, {n: c for n, c in files.items() if n != missing})
         with pytest.raises(DataError, match=missing):
-            data.load(name, data_dir=tmp_path / missing, **cache)
+            data.load(name, data_dir=tmp_path / missing)
 
 
 # Data sets of one's own, and their splits
