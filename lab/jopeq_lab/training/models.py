@@ -29,31 +29,36 @@ from typing import Any
 import torch
 from torch import nn
 
-from jopeq.checks import check_count
 from jopeq_lab.training.seeding import seeded
 
 Shape = tuple[int, int, int]
-Factory = Callable[[Shape, int, int], nn.Module]  # (input_shape, classes, seed)
-Model = str | Callable[..., nn.Module]
 
 _GIVEN = ("input_shape", "classes", "seed")
-_MAX_SEED = 2**63 - 1
 
 
-def build(name: Model, input_shape: Shape, classes: int, seed: int) -> nn.Module:
+def build(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
     """A new model, on the CPU, whose parameters the seed alone determines.
 
-    ``name`` is one of ``NAMES`` or anything else that ``resolve`` takes. The global random state of
-    PyTorch is left as it was.
+    ``name`` is one of ``NAMES``, or an import path "package.module:factory". A factory is called
+    with those of the keywords ``input_shape``, ``classes`` and ``seed`` that it takes, PyTorch
+    being seeded meanwhile: its global random state is left as it was.
 
     >>> count_parameters(build("linear", (1, 28, 28), classes=10, seed=0))
     7850
     """
-    return resolve(name)(input_shape, classes, seed)
+    factory = _named(name)
+    given = {"input_shape": input_shape, "classes": classes, "seed": seed}
+    taken = {keyword: given[keyword] for keyword in _keywords(factory, name)}
+    with seeded(seed), torch.device("cpu"):
+        made = factory(**taken)
+    if not isinstance(made, nn.Module):
+        kind = type(made).__name__
+        raise ValueError(f"model {name!r} must return an nn.Module, it returned {kind}")
+    return made
 
 
 def build_from_zero(
-    name: Model, input_shape: Shape, classes: int, seed: int, *, has_bias: bool
+    name: str, input_shape: Shape, classes: int, seed: int, *, has_bias: bool
 ) -> nn.Module:
     """Like ``build``, but linear models start at zero; a constant input entry is a bias too."""
     if name != "linear":
@@ -62,46 +67,6 @@ def build_from_zero(
     for parameter in made.parameters():
         nn.init.zeros_(parameter)
     return nn.Sequential(nn.Flatten(), made)
-
-
-def resolve(model: Model) -> Factory:
-    """The factory (input_shape, classes, seed) → module that ``model`` stands for.
-
-    ``model`` is a name of ``NAMES``, an import path "package.module:factory", a factory, or a
-    module, of which copies are made. A factory is called with those of the keywords
-    ``input_shape``, ``classes`` and ``seed`` that it takes, PyTorch being seeded meanwhile.
-
-    >>> factory = resolve(lambda classes: nn.Sequential(nn.Flatten(), nn.Linear(64, classes)))
-    >>> count_parameters(factory((1, 8, 8), 10, 0))
-    650
-    """
-    if isinstance(model, nn.Module):
-        return lambda input_shape, classes, seed: copy.deepcopy(model)
-    if isinstance(model, str):
-        label, factory = model, _named(model)
-    elif callable(model):
-        label, factory = getattr(model, "__qualname__", repr(model)), model
-    else:
-        raise ValueError(
-            f"model must be a name, an import path 'package.module:factory', a factory or an "
-            f"nn.Module, got {model!r}"
-        )
-    keywords = _keywords(factory, label)
-
-    def make(input_shape: Shape, classes: int, seed: int) -> nn.Module:
-        given: dict[str, Any] = {
-            "input_shape": _check_shape(input_shape),
-            "classes": check_count("classes", classes, 1),
-            "seed": check_count("seed", seed, 0, _MAX_SEED),
-        }
-        with seeded(given["seed"]), torch.device("cpu"):
-            made = factory(**{name: given[name] for name in keywords})
-        if not isinstance(made, nn.Module):
-            kind = type(made).__name__
-            raise ValueError(f"model {label!r} must return an nn.Module, it returned {kind}")
-        return made
-
-    return make
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -308,13 +273,3 @@ def _keywords(factory: Callable[..., nn.Module], label: str) -> list[str]:
             "other parameters defaults"
         ) from error
     return names
-
-
-def _check_shape(input_shape: Shape) -> Shape:
-    try:
-        channels, height, width = (check_count("side", side, 1) for side in input_shape)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"input_shape must be (channels, height, width), all at least 1, got {input_shape!r}"
-        ) from None
-    return channels, height, width

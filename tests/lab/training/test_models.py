@@ -1,6 +1,5 @@
 """Models by name and of the user's own, and their entries as one vector."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -34,47 +33,28 @@ def test_sizes_and_seeds(name, shape, count):
     assert models.count_parameters(model) == count
     assert f"{count:,}" in models.__doc__
     assert model(torch.rand(5, *shape)).shape == (5, 10)
-    odd = models.build(name, tuple(np.array([2, 22, 25])), np.int64(7), seed=0)
+    odd = models.build(name, (2, 22, 25), 7, seed=0)
     assert odd(torch.rand(2, 2, 22, 25)).shape == (2, 7)
 
 
-class Own(nn.Module):
-    def __init__(self, classes, width=3):
-        super().__init__()
-        self.layer = nn.Linear(width, classes)
-
-
-def own_factory(input_shape, classes, seed):
-    model = Own(classes, width=input_shape[0])
-    model.seed = seed
-    return model
-
-
-def test_factories():
-    model = models.build(own_factory, (5, 1, 1), 4, 9)
-    assert (model.layer.in_features, model.layer.out_features, model.seed) == (5, 4, 9)
-    assert models.resolve(lambda: Own(2))(MNIST, 4, 0).layer.out_features == 2
-    assert models.resolve(lambda **given: Own(given["seed"]))(MNIST, 4, 6).layer.out_features == 6
-    one, same, other = (flat(models.build(Own, MNIST, 4, seed)) for seed in (1, 1, 2))
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-    made = models.build(model, MNIST, 4, 0)  # a module is copied
-    assert made is not model
-    assert torch.equal(flat(made), flat(model))
-
-
 def test_import_paths(tmp_path, monkeypatch):
+    """A factory gets what it takes, and PyTorch's seed."""
     (tmp_path / "my_models.py").write_text(
         "from torch.nn import Linear\n"
         "class Nets:\n"
         "    small = staticmethod(lambda input_shape, classes: Linear(input_shape[0], classes))\n"
         "nothing = lambda: 3\n"
+        "fixed = lambda: Linear(3, 2)\n"
+        "every = lambda **given: Linear(given['classes'], given['seed'])\n"
         "wide = lambda width: Linear(width, 2)\n"
         "module, number = Linear(2, 2), 3\n"
     )
     (tmp_path / "broken_models.py").write_text("import package_that_is_not_there\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert models.build("my_models:Nets.small", (5, 1, 1), 4, 0).weight.shape == (4, 5)
+    for name, shape in (("Nets.small", (4, 5)), ("fixed", (2, 3)), ("every", (9, 4))):
+        model, same = (models.build(f"my_models:{name}", (5, 1, 1), 4, 9) for _ in range(2))
+        assert model.weight.shape == shape
+        assert torch.equal(flat(model), flat(same))
     for path in (
         *("my_models:other", "my_models:number", "my_models:module", "my_models:nothing"),
         *("my_models:wide", "no_such_module:make", "broken_models:make", ".relative:make"),
