@@ -15,8 +15,7 @@ from jopeq_lab.training.config import check_device
 from jopeq_lab.training.data import Dataset, load
 from paper import cifar, mnist, results, snr, theory
 from paper.attacks import attack_figure
-from paper.kept_runs import Run, run_jobs
-from paper.runs import run_job
+from paper.runs import Run, run_job, run_jobs
 
 TRAININGS = {
     "table1": mnist.table1_jobs,
@@ -43,8 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
             theory.compute(given.results / theory.FILE)
         left_out = results.run(given.results, page)
         print(f"wrote {page}")
-        for refused in mnist.REFUSED:
-            print(refused)
+        for place, why in mnist.REFUSED.items():
+            print(f"{place}: {why}")
         if left_out:
             print(f"left out, since runs are missing: {', '.join(left_out)}")
     except (JoPEQError, ValueError, RuntimeError, OSError) as error:

@@ -41,8 +41,7 @@ from paper.cells import (
     figure_cells,
     without_channel,
 )
-from paper.kept_runs import add_record, read_records
-from paper.runs import origin
+from paper.runs import add_record, origin, read_records
 
 ATTACKS_FILE, PICTURES_FILE = "attacks.jsonl", "attack_pictures.npz"
 STAGES_FILE, REPOSITORY_FILE = "lenet_stages.npz", "lenet_repository.npz"

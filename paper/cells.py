@@ -15,7 +15,7 @@ from typing import Any
 from jopeq.registry import scheme, scheme_from_spec
 from jopeq.schemes.base import Scheme
 from jopeq_lab.attacks.attack import AttackConfig
-from paper.kept_runs import theirs
+from paper.runs import theirs
 
 IMAGES, EPOCHS = 70, 30
 EPSILON, RATE = 3.0, 8.0

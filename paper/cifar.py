@@ -13,7 +13,7 @@ import pandas as pd
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq_lab.training.config import TrainConfig
-from paper.kept_runs import Job, theirs
+from paper.runs import Job, theirs
 from paper.words import code, decibels, epsilon_up, number, percents, plain
 
 CLIENTS, LATTICE = 30, "A2"

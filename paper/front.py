@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,14 +29,10 @@ _ROUNDS = {  # method of the runs in rounds: its name in the picture
 Run = Mapping[str, Any]
 
 
-def read_fits(path: Path) -> list[dict[str, Any]]:
-    """The lines of fits.jsonl; later ones replace earlier ones of the same kind."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def rows_of(name: str, label: str, fits: Sequence[Run], runs: Sequence[Run]) -> dict[str, float]:
     """Accuracies by what the picture calls them; none where the model was not run.
 
+    Later lines of fits.jsonl replace earlier ones of the same kind.
     Without privacy the converged model is the comparison, or else training in as many rounds.
     """
     models = [one for one in fits if (one["bench"], one.get("messages")) == (name, MESSAGES)]

@@ -23,6 +23,7 @@ from typing import Any
 import jopeq
 from jopeq_lab.training.data import Dataset, load
 from jopeq_lab.training.simulation import HospitalsConfig, PeopleConfig, RunConfig, train
+from paper.runs import read_lines
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 METHODS = ("shares", "central", "local", "alone", "none", "sum")
@@ -179,13 +180,6 @@ def run(job: Job, folder: str, device: str) -> dict[str, Any]:
     return {**job.told, **record}
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a file, none where it is missing."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def choose(records: Sequence[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The settings of highest accuracy on the samples held out; of two classes, of least loss."""
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -216,9 +210,9 @@ def main() -> None:
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
         for label in given.sets:
             for step, path in (("trials", given.results / TRIALS), ("runs", given.results / RUNS)):
-                chosen = choose([r for r in read(given.results / TRIALS) if r["label"] == label])
-                jobs = list(trials(label) if step == "trials" else runs(label, chosen))
-                done = set(map(Job.of, read(path)))
+                tried = [r for r in read_lines(given.results / TRIALS) if r["label"] == label]
+                jobs = list(trials(label) if step == "trials" else runs(label, choose(tried)))
+                done = set(map(Job.of, read_lines(path)))
                 left = [job for job in jobs if job not in done]
                 waiting = [pool.submit(run, job, given.files, given.device) for job in left]
                 with path.open("a", encoding="utf-8") as file:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from paper import front
-from paper.hospitals import EPSILONS, RUNS, SETS, Job, read
+from paper.hospitals import EPSILONS, RUNS, SETS, Job
 from paper.pages import ClaimError, fill_in
+from paper.runs import read_lines
 
 START = "<!-- results: written by python -m paper.hospitals_page -->"
 AUC, ACCURACY = "test_auc", "test_accuracy"
@@ -135,10 +136,10 @@ def claims(runs: Sequence[Record]) -> dict[str, bool]:
 
 def write(results: Path, docs: Path) -> None:
     """Fill in the tables and draw the picture, if all claims hold."""
-    runs = read(results / RUNS)
+    runs = read_lines(results / RUNS)
     if failed := [said for said, holds in claims(runs).items() if not holds]:
         raise ClaimError(f"{results / RUNS} does not support: {'; '.join(failed)}")
-    fits = front.read_fits(results / front.FITS)
+    fits = read_lines(results / front.FITS)
     fill_in(docs / "hospitals.md", START, tables(runs, fits))
     for name in front.FILES:
         front.draw(fits, runs, docs / "figures" / name)

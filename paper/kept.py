@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jopeq_lab.attacks.similarity import RECOVERED
 from paper import cells, cifar, mnist, snr
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_attacks, read_pictures
-from paper.kept_runs import Job, Run, job_key, read_records, run_key
+from paper.runs import Job, Run, job_key, read_records, run_key
 
 
 @dataclass(frozen=True)

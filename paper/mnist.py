@@ -20,7 +20,7 @@ from jopeq.schemes.base import Scheme
 from jopeq_lab.pictures.colours import DARK, LOOKS, Look
 from jopeq_lab.training.config import TrainConfig
 from paper.cifar import authors_rate
-from paper.kept_runs import Job, theirs
+from paper.runs import Job, theirs
 from paper.words import code, decibels, epsilon_up, number, percent, percents, plain
 
 EPSILON, RATE = 4.0, 1.0
@@ -40,7 +40,7 @@ AUTHORS_SNR_DB = {row: one["snr_db"] for row, one in CODE.items() if one["snr_db
 # Jobs
 
 ADDED: dict[str, Callable[..., Scheme]] = {}  # rows of other packages, by label
-REFUSED: list[str] = []  # where one has no point, and why
+REFUSED: dict[str, Exception] = {}  # where one has no point, and why
 _LOOK = Look("#0b7285", "#17becf", "D")
 
 
@@ -67,11 +67,9 @@ def add(place: str) -> None:
         raise ValueError(f"--add {place}: {said}: give an importable module:name") from error
     ADDED[place] = make
     LOOKS[place], DARK[_LOOK.colour] = _LOOK, _LOOK.dark
-    for made_before in (schemes_at, added_at):
-        made_before.cache_clear()
+    schemes_at.cache_clear()
 
 
-@lru_cache
 def added_at(epsilon: float, rate: float) -> dict[str, Scheme]:
     """The rows of other packages; one that refuses the place has no point there."""
     rows = {}
@@ -79,7 +77,7 @@ def added_at(epsilon: float, rate: float) -> dict[str, Scheme]:
         try:
             rows[label] = make(epsilon=epsilon, rate=rate)
         except (JoPEQError, ValueError) as error:
-            REFUSED.append(f"{label} has no point at ε = {epsilon:g}, R = {rate:g}: {error}")
+            REFUSED[f"{label} has no point at ε = {epsilon:g}, R = {rate:g}"] = error
     return rows
 
 

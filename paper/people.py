@@ -36,7 +36,7 @@ from jopeq_lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
 from jopeq_lab.training.config import PeopleConfig
 from jopeq_lab.training.data import Dataset, load
 from jopeq_lab.training.simulation import train
-from paper.kept_runs import add_record, read_records
+from paper.runs import add_record, read_lines, read_records
 
 FILE = "people.jsonl"
 RECIPES = "people_recipes.jsonl"
@@ -99,9 +99,7 @@ COHORT_DEFAULT = {"clip": 2.5, "local_steps": 5, "lr": 0.05, **_STEPS_OF_COHORTS
 
 def settings_of(label: str, folder: Path) -> dict[str, Any]:
     """The recipe chosen for a population, or the default if none was searched for."""
-    kept = folder / RECIPES
-    lines = map(json.loads, kept.read_text("utf-8").splitlines() if kept.exists() else [])
-    found = {recipe["label"]: recipe["settings"] for recipe in lines}
+    found = {one["label"]: one["settings"] for one in read_lines(folder / RECIPES)}
     usual = COHORT_DEFAULT if label.startswith("sum") else DEFAULT
     return dict(found.get(label, usual))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,9 +17,8 @@ from jopeq_lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq_lab.pictures.colours import LOOKS, look_of
 from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from paper import people
-from paper.hospitals import read
-from paper.kept_runs import read_records
 from paper.pages import ClaimError, environment, fill_in
+from paper.runs import read_lines, read_records
 from paper.words import markdown
 
 _DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
@@ -33,7 +31,7 @@ def write(results: Path, docs: Path) -> None:
     if not runs:
         raise DataError(f"{results / people.FILE} holds no run: python -m paper.people sphere")
     draw(runs, docs / "figures" / "person-level.svg")
-    attacked = [SimpleNamespace(**one) for one in read(results / people.ATTACKS)]
+    attacked = [SimpleNamespace(**one) for one in read_lines(results / people.ATTACKS)]
     if attacked:
         check_attacks(attacked)
         draw_attacks(results, attacked, docs / "figures" / "person-level-attacks.svg")
@@ -46,7 +44,6 @@ def write(results: Path, docs: Path) -> None:
             sums=sums_table(runs),
             bits=bits_table(runs),
             entries=entries_table(runs),
-            recipes=recipes_table(runs),
             is_resampled=any(run.summary["is_resampled"] for run in runs),
             attacks=bool(attacked),
             data_sets=sorted({run.data for run in runs}),
@@ -139,27 +136,6 @@ def entries_table(runs: Sequence[people.PeopleRun]) -> str:
         mine = [run for run in runs if run.label == label]
         rows.append([label, f"{mine[0].epsilon or 0.0:,.0f}", accuracy(runs, label, mine[0].data)])
     return _table(["scheme", "ε of a person", "accuracy"], rows) if rows else ""
-
-
-def recipes_table(runs: Sequence[people.PeopleRun]) -> str:
-    """The settings of the private runs, and what they reach on held-out training images."""
-    rows, sought = {}, [run for run in runs if run.data != "fashion-mnist"]  # it takes MNIST's
-    for run in sorted(sought, key=lambda run: run.label.startswith("sum")):
-        if run.label.startswith(("sphere", "sum")) and not run.label.endswith("bits"):
-            clip = json.loads(run.config["scheme"])[1]["clip"]
-            settings = [f"{run.config[name]:.3g}" for name in _SETTINGS]
-            found = [
-                one.validation[-1] for one in sought if one.label == run.label and one.validation
-            ]
-            held = _over_seeds(found) if found else "—"
-            rows[run.label] = [run.label, f"{clip:g}", *settings, held]
-    return _table(["population", "clip", *_SETTINGS, "held-out accuracy"], rows.values())
-
-
-_SETTINGS = (
-    *("rounds", "participations", "local_steps", "lr", "server_lr", "server_momentum"),
-    *("center", "average", "decay"),
-)
 
 
 def attacks_table(attacked: Sequence[Any]) -> str:

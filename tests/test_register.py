@@ -272,8 +272,7 @@ def test_other_processes_train_examples(tmp_path):
     """As ``python -m paper table1 --add bcc:row`` does on a machine with two cores."""
     pytest.importorskip("torch")
     from jopeq_lab.training.config import TrainConfig
-    from paper.kept_runs import Job, run_jobs
-    from paper.runs import run_job
+    from paper.runs import Job, run_job, run_jobs
 
     small = {"data": "digits", "clients": 2, "rounds": 1, "local_steps": 1, "compile": "off"}
     jobs = [Job(name, TrainConfig(scheme=example(name), **small)) for name in NAMES]

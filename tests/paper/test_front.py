@@ -11,13 +11,13 @@ from jopeq.models import Features, Logistic, Number, Softmax
 from jopeq_lab.attacks.similarity import RECOVERED
 from jopeq_lab.training.descent import Descent, Server
 from paper import front, hospitals, hospitals_page, people
-from paper.kept_runs import read_records
 from paper.pages import ClaimError
+from paper.runs import read_lines, read_records
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-RUNS = hospitals.read(ROOT / "results" / hospitals.RUNS)
-FITS = front.read_fits(ROOT / "results" / front.FITS)
+RUNS = read_lines(ROOT / "results" / hospitals.RUNS)
+FITS = read_lines(ROOT / "results" / front.FITS)
 COSINE = "torch.optim.lr_scheduler.CosineAnnealingLR"
 ROUNDS = hospitals.Job("MNIST, HOG", "shares", 1.0, 0)
 
@@ -110,7 +110,7 @@ def test_pages_tell_what_privacy_costs(label, told):
 def test_the_trust_table_has_the_numbers_of_the_kept_runs():
     *_, fit = (one for one in FITS if one["bench"] == "mnist" and one.get("messages") == 7)
     assert f"{fit['accuracy']:.1f}% at ε = 1 (10 hospitals, 7 messages)" in README
-    attacks = hospitals.read(ROOT / "results" / people.ATTACKS)
+    attacks = read_lines(ROOT / "results" / people.ATTACKS)
     (attack,) = (
         run
         for run in attacks
@@ -166,7 +166,7 @@ def test_the_page_has_the_tables_of_the_kept_runs():
 
 
 def test_kept_runs_have_the_settings_that_their_trials_chose():
-    chosen = hospitals.choose(hospitals.read(ROOT / "results" / hospitals.TRIALS))
+    chosen = hospitals.choose(read_lines(ROOT / "results" / hospitals.TRIALS))
     jobs = [hospitals.Job.of(run) for run in RUNS]
     assert len(set(jobs)) == len(jobs)
     for label in {job.label for job in jobs}:

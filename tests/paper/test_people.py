@@ -9,7 +9,7 @@ import torch
 
 from jopeq_lab.training.data import Dataset
 from paper import people, people_page
-from paper.kept_runs import read_records
+from paper.runs import read_records
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from jopeq.versions import NAMES
 from jopeq_lab.training.config import TrainConfig
 from jopeq_lab.training.simulation import DivergedError, Simulation, train
 from paper import runs
-from paper.kept_runs import Job, Run, read_records, run_jobs
-from paper.runs import run_job
+from paper.runs import Job, Run, read_records, run_job, run_jobs
 
 
 def small(**changes):

@@ -41,31 +41,6 @@ PANELS = {  # field and title of each panel of ``curves.png``
 }
 
 
-_NAMES = {  # of a scheme's parameters, old → new
-    "signal": "largest_mean",
-    "moved": "batch_dependence",
-    "copies": "hospitals_per_person",
-    "rows_each": "most_rows",
-    "cap": "most_records",
-    "participations": "rounds",
-}
-_SCHEMES = {"sum": "clients"}  # old → new
-
-
-def rename_terms(spec: str) -> str:
-    """A kept specification of a scheme with today's names; other text unchanged.
-
-    >>> rename_terms('["sum",{"clip":2.5,"signal":0.4}]')
-    '["clients",{"clip":2.5,"largest_mean":0.4}]'
-    """
-    if not any(f'"{name}"' in spec for name in (*_NAMES, *_SCHEMES)):
-        return spec
-    name, given = json.loads(spec)
-    name = _SCHEMES.get(name, name)
-    given = {_NAMES.get(key, key): value for key, value in given.items()}
-    return json.dumps([name, dict(sorted(given.items()))], separators=(",", ":"))
-
-
 class CheckpointError(JoPEQError):
     """A checkpoint cannot be read, or belongs to another run."""
 
@@ -93,10 +68,7 @@ class Checkpoint:
             content = torch.load(path, map_location="cpu", weights_only=True)
             if (version := content["version"]) != VERSION:
                 raise CheckpointError(f"{path} has version {version}, this jopeq reads {VERSION}")
-            found = cls(**{field.name: content[field.name] for field in fields(cls)})
-            if "scheme" in found.config:
-                found.config["scheme"] = rename_terms(found.config["scheme"])
-            return found
+            return cls(**{field.name: content[field.name] for field in fields(cls)})
         except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
             raise CheckpointError(f"{path} is no checkpoint ({error}): start anew") from error
         except pickle.UnpicklingError as error:
