@@ -114,8 +114,8 @@ def _starting_values(epsilon: float, size: int) -> list[Floats]:
     """
     half, ratio = size // 2, math.exp(epsilon)
     response = (ratio + size - 1) / (ratio - 1) * level_positions(size)[:half]
-    largest = (ratio + 1) / (ratio - 1)
-    return [response, *(-largest * share ** np.arange(half) for share in (0.5, 0.7))]
+    largest, steps = (ratio + 1) / (ratio - 1), np.arange(half, dtype=np.float64)
+    return [response, -largest * 0.5**steps, -largest * 0.7**steps]
 
 
 def _improve(epsilon: float, values: Floats, pivot: Floats, radius: float) -> _Solution | None:

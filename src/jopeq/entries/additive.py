@@ -167,9 +167,7 @@ class AdditiveNoise(Scheme):
     def bits_per_entry(self) -> float:
         return 32.0
 
-    @cached_property
-    def codec(self) -> AdditiveCodec:
-        return AdditiveCodec(self)
+    codec = cached_property(lambda self: AdditiveCodec(self))
 
 
 class AdditiveCodec(Codec[AdditiveNoise]):

@@ -111,9 +111,7 @@ class MinimumVarianceUnbiased(ChannelScheme):
             raise ValueError(f"rate must be 1, 2, 3, 4 or 5 bits for 'mvu', got {self.rate}")
         return mvu_channel(self.epsilon, int(self.rate))
 
-    @cached_property
-    def codec(self) -> RoundingCodec:
-        return RoundingCodec(self)
+    codec = cached_property(lambda self: RoundingCodec(self))
 
 
 class RoundingCodec(ChannelCodec):
@@ -178,9 +176,7 @@ class Response(ChannelScheme):
             )
         return randomized_response(self.epsilon, self.levels)
 
-    @cached_property
-    def codec(self) -> DitheredChannelCodec:
-        return DitheredChannelCodec(self)
+    codec = cached_property(lambda self: DitheredChannelCodec(self))
 
 
 class DitheredChannelCodec(ChannelCodec):

@@ -9,7 +9,6 @@ of n; ``dq`` also keeps the dither when decoding.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
@@ -81,18 +80,16 @@ class QuantizedScheme(Scheme):
         super().__post_init__()
         self.spec  # noqa: B018 (so that the first update does not wait for it)
 
-    @cached_property
-    def codec(self) -> DitherCodec:
-        return DitherCodec(self)
-
-    @property
-    def _default_gamma(self) -> float | None:
-        """The paper's support radius; None covers the unit ball exactly."""
-        return None
+    codec = cached_property(lambda self: DitherCodec(self))
 
     @property
     def noise(self) -> Law | None:
         """The law of n; None adds nothing."""
+        return None
+
+    @property
+    def _default_gamma(self) -> float | None:
+        """None covers the unit ball exactly."""
         return None
 
     @property
@@ -145,22 +142,18 @@ class QuantizedScheme(Scheme):
     @property
     def guarantee(self) -> Guarantee:
         """ε of the noise: by post-processing, as the server sees functions of x + n and dither."""
+        # Laplace noise on Z attains it if the tail letter lies beyond [−1, 1] for some dither
+        beyond = 1.0 + float(np.abs(self.shift).max())
+        has_tail = 0.5 * self.cells.step * (self.codebook.letters - 1) >= beyond
         return guarantee_of_noise(
             self.noise,
             nominal=getattr(self, "epsilon", None),
-            is_exact=self._attains_bound(),
+            is_exact=isinstance(self.noise, Laplace) and self.dimension == 1 and has_tail,
             sample_size=self.dimension,
             assumptions=self.scaling.assumptions,
             cells=CellBounds.of(self.cells),
             delta=getattr(self, "delta", None) or 0.0,
         )
-
-    def _attains_bound(self) -> bool:
-        """Laplace on Z: whether the tail letter lies beyond [−1, 1] for some dither."""
-        if not isinstance(self.noise, Laplace) or self.dimension != 1:
-            return False
-        beyond = 1.0 + float(np.abs(self.shift).max())
-        return 0.5 * self.cells.step * (self.codebook.letters - 1) >= beyond
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,16 +208,12 @@ class PrivateQuantizedScheme(QuantizedScheme):
             object.__setattr__(self, "squared_scale", scale)
         super().__post_init__()
         noise = self.noise  # checks its parameters
-        if noise is not None:
-            self._check_step(noise)
-
-    def _check_step(self, noise: Law) -> None:
-        """Refuse cells so fine that floating-point draws would show through them.
-
-        On Z a cell must hold 2²⁷ of the 2⁵¹ draws of an octave; elsewhere, where a pair of entries
-        shares a radius √E, the cell about 0 must hold 2²² of them. The ball must not be wider than
-        2⁴⁹ cells: otherwise noisy values could be refused as too far, which would reveal them.
-        """
+        if noise is None:
+            return
+        # Finer cells would let floating-point draws show through. On Z a cell must hold 2²⁷ of the
+        # 2⁵¹ draws of an octave; elsewhere, where a pair of entries shares a radius √E, the cell
+        # about 0 must hold 2²² of them. The ball must not be wider than 2⁴⁹ cells: otherwise noisy
+        # values could be refused as too far, which would reveal them.
         bits = 24 if self.dimension == 1 else 14
         shortest, step = self.cells.shortest, self.cells.step
         least = max(math.ldexp(math.sqrt(noise.variance), -bits), 2.0**-48) * step / shortest
@@ -234,51 +223,43 @@ class PrivateQuantizedScheme(QuantizedScheme):
                 f"ball), or rounding errors would show; got {step:.3g}: lower rate or raise gamma"
             )
 
-    @property
-    @abstractmethod
-    def _law_name(self) -> str:
-        """The family of the target."""
-
     @cached_property
     def target(self) -> NoiseTarget:
-        """The noise law asked for."""
+        """The noise law asked for: by default Laplace on Z and t on other lattices."""
+        law = getattr(self, "law", None)
+        if law is None:
+            law = "laplace" if self.dimension == 1 else "t"
         given = self.nu, self.squared_scale, getattr(self, "delta", None)
-        return NoiseTarget(self._law_name, self.epsilon, self.dimension, *given)
+        return NoiseTarget(law, self.epsilon, self.dimension, *given)
+
+    @property
+    def noise(self) -> Law | None:
+        return self.target.noise
 
     @property
     def _default_gamma(self) -> float | None:
+        """The paper's support radius."""
         return self.target.gamma(self.rate)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeparateScheme(PrivateQuantizedScheme):
-    """Noise of the target law, then SDQ: the paper's baselines FL+Lap+SDQ and FL+t+SDQ."""
-
-    @property
-    def _law_name(self) -> str:
-        return self.name.removesuffix("+sdq")
-
-    @property
-    def noise(self) -> Law:
-        return self.target.noise
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaplaceThenDither(SeparateScheme):
-    """Laplace noise, then SDQ.
+class LaplaceThenDither(PrivateQuantizedScheme):
+    """Laplace noise, then SDQ: the paper's baseline FL+Lap+SDQ.
 
     >>> LaplaceThenDither(epsilon=4.0, rate=2.0).guarantee.epsilon
     4.0
     """
 
     name: ClassVar[str] = "laplace+sdq"
+    law: ClassVar[str] = "laplace"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudentThenDither(SeparateScheme):
-    """Multivariate t noise, then SDQ (on any lattice; the paper takes A2)."""
+class StudentThenDither(PrivateQuantizedScheme):
+    """Multivariate t noise, then SDQ: FL+t+SDQ (on any lattice; the paper takes A2)."""
 
     name: ClassVar[str] = "t+sdq"
+    law: ClassVar[str] = "t"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,18 +307,9 @@ class JoPEQ(PrivateQuantizedScheme):
             object.__setattr__(self, "mean", tuple(mean.tolist()))
         super().__post_init__()
 
-    @property
-    def _law_name(self) -> str:
-        if self.law is not None:
-            return self.law
-        return "laplace" if self.dimension == 1 else "t"
-
     @cached_property
     def noise(self) -> Law | None:
         return self.target.noise.match(self.cells.covariance)
-
-
-# The engine, and the errors that it makes
 
 
 class DitherCodec(Codec[QuantizedScheme]):
@@ -369,10 +341,7 @@ class DitherCodec(Codec[QuantizedScheme]):
             return variance + shift + factor * self.cells.second_moment
         if is_line:
             return float(self._scalar_errors(np.zeros(1))[1][0])
-        return self._lattice_distortion()
-
-    def _lattice_distortion(self) -> float:
-        """E‖decoded‖²/L at x = 0 over 131,072 fixed draws: standard error about half a percent."""
+        # 131,072 fixed draws: the standard error is about half a percent
         zeros = np.zeros((_SAMPLES, self.dimension))
         shared = SharedStream(_TEST_SEED)
         letters = self.to_letters(zeros, 0, shared, PrivateStream.reproducible(_TEST_SEED))

@@ -52,9 +52,7 @@ class Uncompressed(Scheme):
     def bits_per_entry(self) -> float:
         return 32.0
 
-    @cached_property
-    def codec(self) -> UncompressedCodec:
-        return UncompressedCodec(self)
+    codec = cached_property(lambda self: UncompressedCodec(self))
 
 
 class UncompressedCodec(Codec[Uncompressed]):

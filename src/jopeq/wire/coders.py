@@ -193,7 +193,7 @@ class Packing:
         return packed.tobytes()[: self.size(len(indices))]
 
     @cached_property
-    def _moves(self) -> list[tuple[np.unsignedinteger[Any], ...]]:
+    def _moves(self) -> list[tuple[Any, ...]]:
         """Masks of the first and second 2ᵈ letters of 2ᵈ⁺¹ after the move, and its length."""
         moves, word = [], np.dtype(f"<u{self._together}").type
         for doubling in range(self._together.bit_length() - 1):
