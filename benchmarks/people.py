@@ -1,12 +1,10 @@
 """Whole updates of many people: error, bits and time of ``sphere`` and its peers, in one run.
 
-    python benchmarks/people.py --only cpu --json results/people_bench.json
-    python benchmarks/people.py --only gpu --json results/people_bench_gpu.json
-    python benchmarks/people_page.py results/people_bench.json [results/people_bench_gpu.json] docs
+    python benchmarks/people.py --json results/people_bench.json
+    python benchmarks/people_page.py results/people_bench.json docs
 
-The CPU takes a few minutes. The GPU's part needs NumPy, torch and Triton alone.
-
-Seconds of a core are processor time of one thread; what others do on the machine hardly counts.
+It takes a few minutes. Seconds of a core are processor time of one thread; what others do on the
+machine hardly counts.
 Nothing is extrapolated: the number of reports stands next to each time.
 """
 
@@ -159,66 +157,20 @@ def peak_bytes(terms: Any, count: int) -> int:
     return peak
 
 
-def measure_gpu(say: Callable[[str], None]) -> dict[str, Any] | None:
-    """Sums and reports on the GPU, where there is one."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    if not torch.cuda.is_available():
-        return None
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "sums": {}, "people": {}}
-    for epsilon in EPSILONS:
-        terms = jopeq.Sphere(epsilon=float(epsilon), clip=1.0).round(dimension=SERVER, seed=KEY)
-        indices, clients = random_reports(terms, 10**6)
-        few = terms.aggregator(), terms.aggregator(device="cuda")
-        for total in few:
-            total.add_many(indices[:50], clients=clients[:50])
-        if not np.array_equal(few[0].mean(), few[1].mean()):
-            raise RuntimeError("the GPU's sum is another")
-        seconds = []
-        for _ in range(3):
-            total = terms.aggregator(device="cuda")
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            total.add_many(indices, clients=clients)
-            torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - start)
-        found["sums"][str(epsilon)] = {"reports": 10**6, "clock": min(seconds)}
-        say(f"GPU: a million reports, ε = {epsilon}: {min(seconds):.3f} s, the host's sum")
-    for dimension, epsilon, count in ((3_250, 4, 1 << 15), (100_000, 8, 1 << 10)):
-        terms = jopeq.Sphere(epsilon=float(epsilon), clip=1.0).round(dimension=dimension, seed=KEY)
-        rows = torch.randn(count, dimension, device="cuda")
-        terms.indices(rows[:64], clients=np.arange(64))
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        terms.indices(rows, clients=np.arange(count))
-        seconds = time.perf_counter() - start
-        found["people"][f"{dimension}, {epsilon}"] = {"reports": count, "clock": seconds}
-        speed = f"{count / seconds:,.0f} a second"
-        say(f"GPU: {count:,} people, d = {dimension:,}, ε = {epsilon}: {speed}")
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", choices=["cpu", "gpu"])
     parser.add_argument("--most", type=int, default=100_000, help="the largest update of peers")
     given = parser.parse_args()
 
     def say(line: str) -> None:
         print(line, flush=True)
 
-    found: dict[str, Any] = {}
-    if given.only != "gpu":
-        kernels.use("on")
-        kernels.load()
-        found = {"machine": {**machine(), "load_before": load()}}
-        found["server"] = measure_server(say)
-        found["errors"] = measure_errors(say, given.most)
-    if given.only != "cpu" and (gpu := measure_gpu(say)) is not None:
-        found["gpu"] = gpu
+    kernels.use("on")
+    kernels.load()
+    found: dict[str, Any] = {"machine": {**machine(), "load_before": load()}}
+    found["server"] = measure_server(say)
+    found["errors"] = measure_errors(say, given.most)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     else:

@@ -104,20 +104,6 @@ def _server(found: Results) -> Table:
     return table
 
 
-def _gpu(found: Results) -> Table:
-    table = [["", "reports", "seconds", "a second"]]
-    for kind, rows in (("sum", found["sums"]), ("reports", found["people"])):
-        for name, row in rows.items():
-            place = (
-                f"d = {_SERVER:,}, ε = {name}"
-                if kind == "sum"
-                else "d = {}, ε = {}".format(*name.split(", "))
-            )
-            speed = f"{row['reports'] / row['clock']:,.0f}"
-            table.append([f"{kind}, {place}", f"{row['reports']:,}", f"{row['clock']:.3f}", speed])
-    return table
-
-
 START = "<!-- measured: written by benchmarks/people_page.py -->\n"
 END = "<!-- end -->"
 
@@ -138,8 +124,6 @@ def people_page(results: Results) -> str:
         ),
         "server": _server(server),
     }
-    if "gpu" in results:
-        tables["gpu"] = _gpu(results["gpu"])
     few, many = server["peak"]
     memory = {
         "few": f"{int(few):,}",
@@ -179,12 +163,9 @@ def draw_people(errors: Results, path: Path) -> None:
     save(figure, path)
 
 
-def main(*paths: str) -> None:
-    """The last path is the folder of the page, the others are results."""
-    *files, docs = map(Path, paths)
-    results: Results = {}
-    for file in files:
-        results |= json.loads(file.read_text(encoding="utf-8"))
+def main(file: str, folder: str) -> None:
+    results: Results = json.loads(Path(file).read_text(encoding="utf-8"))
+    docs = Path(folder)
     (docs / "figures").mkdir(parents=True, exist_ok=True)
     page = docs / "people.md"
     head, start, rest = page.read_text(encoding="utf-8").partition(START)

@@ -282,7 +282,7 @@ def test_a_batch_is_what_single_reports_are(monkeypatch):
         for place, (update, client) in enumerate(zip(UPDATES, CLIENTS, strict=True))
     ]
     assert reports() == single
-    monkeypatch.setattr("jopeq.sphere.round._HOST_ENTRIES", 2 * TERMS.plan.padded)
+    monkeypatch.setattr("jopeq.sphere.round._ENTRIES", 2 * TERMS.plan.padded)
     assert reports() == single  # in pieces of two
     states = [{"a": row[:7].reshape(7, 1), "b": row[7:]} for row in UPDATES]
     assert TERMS.reports(states, clients=CLIENTS.tolist(), noise=noise()) == single

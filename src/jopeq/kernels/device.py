@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jopeq.errors import PayloadError, UpdateError
@@ -158,10 +157,3 @@ def tensor_of(values: Any, device: Any) -> Any:
         return torch.from_numpy(values).to(device)
     except RuntimeError as error:
         raise PayloadError(f"device {device!r} cannot hold the update: {error}") from error
-
-
-def codewords() -> ModuleType:
-    """The kernels of ``sphere``, which need torch."""
-    from jopeq.kernels.gpu import codewords
-
-    return codewords

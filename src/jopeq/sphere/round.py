@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.checks import check_count
 from jopeq.errors import PayloadError
-from jopeq.kernels import device as devices
-from jopeq.kernels.device import common_device
 from jopeq.random.streams import (
     SEED_BYTES,
     PrivateStream,
@@ -48,8 +46,7 @@ Secrets = Callable[[int], "bytes | None"]
 
 MOST_PEOPLE = 1 << 24  # of a round by default: 2 MiB of bits
 TAG_BYTES = 4
-_HOST_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
-_DEVICE_ENTRIES = 1 << 24
+_ENTRIES = 1 << 21  # rotated entries of clients that are coded at once
 
 
 @dataclass(frozen=True)
@@ -185,14 +182,12 @@ class Round:
                 f"each client, got {'one state' if isinstance(updates, Mapping) else len(updates)}"
             )
         private = private_stream(noise)
-        on_device = getattr(updates, "ndim", 0) == 2 and common_device([updates]) is not None
-        step = max(1, (_DEVICE_ENTRIES if on_device else _HOST_ENTRIES) // self.plan.padded)
+        step = max(1, _ENTRIES // self.plan.padded)
         found = np.empty(len(numbers), dtype=np.int64)
         for first in range(0, len(numbers), step):
             here = slice(first, first + step)
-            weigh = self._weights_on_device if on_device else self._weights
             with np.errstate(all="ignore"):
-                members, counts = weigh(updates[here], numbers[here])
+                members, counts = self._weights(updates[here], numbers[here])
             words = private.words64(lane=0, start=2 * first, count=2 * len(members))
             found[here] = codebook.draw_indices(members, counts, self.plan, words)
         return found
@@ -211,11 +206,6 @@ class Round:
         inside = [codebook.into_ball(row) for row in self._rows(updates)]
         turned = codebook.rotate(np.array(inside), self.plan, self.shared)
         return codebook.weights(turned, self.plan, self.shared, clients)
-
-    def _weights_on_device(self, updates: Any, clients: Any) -> codebook.Weights:
-        self._check_entries(updates.shape[1])
-        how = self.scale, self.scheme.scaling.limits(1), self.plan, self.shared
-        return codebook.weights_on_device(updates, *how, clients)
 
     def _rows(self, updates: Any) -> Iterator[NDArray[np.float64]]:
         """Yield updates in units of ``clip``; each entry is judged by itself."""
@@ -248,9 +238,9 @@ class Round:
         signed = self.digest + client.to_bytes(4, "little") + body
         return derive(secret, b"jopeq report", signed)[:TAG_BYTES]
 
-    def aggregator(self, *, secrets: Secrets | None = None, device: Any = None) -> Aggregator:
-        """Start an empty sum; ``secrets`` opens signed reports, ``device="cuda"`` adds on a GPU."""
-        return Aggregator(self, secrets, device)
+    def aggregator(self, *, secrets: Secrets | None = None) -> Aggregator:
+        """Start an empty sum; ``secrets`` opens signed reports."""
+        return Aggregator(self, secrets)
 
     def open_report(self, report: Any, client: int, secrets: Secrets | None) -> int:
         """The index in a report; ``PayloadError`` if it is malformed or forged."""
@@ -286,7 +276,7 @@ class Aggregator:
     have made. Pickling drops the secrets: add such a sum to one that has them.
     """
 
-    def __init__(self, terms: Round, secrets: Secrets | None = None, device: Any = None) -> None:
+    def __init__(self, terms: Round, secrets: Secrets | None = None) -> None:
         self.round = terms
         self.count = 0  # reports in the sum
         self.refused: Counter[str] = Counter()
@@ -294,9 +284,6 @@ class Aggregator:
         self._is_signed = secrets is not None
         self._seen = np.zeros(-(-terms.people // 8), dtype=np.uint8)  # one bit for each client
         self._total = np.zeros(terms.plan.padded, dtype=np.int64)
-        self._on_device: Any = None
-        if device is not None:
-            self._on_device = devices.codewords().zeros(terms.plan.padded, device)
 
     def add(self, report: bytes, *, client: int) -> bool:
         """Add a client's report; False if it is refused. ``add_many`` is faster for many."""
@@ -352,17 +339,14 @@ class Aggregator:
         return len(who)
 
     def _add(self, clients: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
-        on_device = self._on_device
-        fresh = np.zeros_like(self._total) if on_device is None else on_device
+        fresh = np.zeros_like(self._total)
         codebook.add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
-        if on_device is None:
-            self._total += fresh  # all of them, or none where an error came before
+        self._total += fresh  # all of them, or none where an error came before
 
     def mean(self) -> NDArray[np.float64]:
         """The mean update in one row."""
         if not self.count:
             raise ValueError("no report was added: there is no mean")
-        self._fetch()
         plan, shared = self.round.plan, self.round.shared
         return codebook.decode_sum(self._total, plan, shared) * (self.round.scale.unit / self.count)
 
@@ -381,8 +365,6 @@ class Aggregator:
             raise ValueError("one sum is of signed reports, the other is not: keep them apart")
         if both := int(np.unpackbits(self._seen & other._seen).sum(dtype=np.int64)):
             raise ValueError(f"{both} clients are in both sums: give each client to one server")
-        self._fetch()
-        other._fetch()
         result = Aggregator(self.round, self._secrets)
         result._is_signed = self._is_signed
         result._total = self._total + other._total
@@ -392,14 +374,8 @@ class Aggregator:
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """The sum without its secrets and device, which do not travel."""
-        self._fetch()
-        return {**self.__dict__, "_secrets": None, "_on_device": None}
-
-    def _fetch(self) -> None:
-        if self._on_device is not None:
-            self._total += self._on_device.cpu().numpy()
-            self._on_device.zero_()
+        """The sum without its secrets, which do not travel."""
+        return {**self.__dict__, "_secrets": None}
 
 
 def _is_number(value: Any, most: int) -> bool:

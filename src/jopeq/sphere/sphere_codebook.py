@@ -14,13 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq import kernels
-from jopeq.kernels import device
 from jopeq.random import normal
 from jopeq.random.streams import SharedStream
 from jopeq.sphere.sphere_plan import SpherePlan
-from jopeq.wire.entries import Limits, is_tensor
 from jopeq.wire.rotation import hadamard, signs
-from jopeq.wire.scaling import Scale
 
 Array = NDArray[np.float64]
 
@@ -138,22 +135,17 @@ def add_codewords(
     indices: NDArray[np.int64],
     plan: SpherePlan,
     shared: SharedStream,
-    total: Any,
+    total: NDArray[np.int64],
 ) -> None:
-    """Add to ``total`` the ±draws of the codewords that clients name, each on its block.
-
-    ``total`` is an array, or a tensor on a GPU.
-    """
+    """Add to ``total`` the ±draws of the codewords that clients name, each on its block."""
     signed = _parts(indices, plan)  # (reports, L)
     vectors = (signed >> 1) + plan.pairs * np.arange(plan.lists)
-    on_device = is_tensor(total)
     kernels.note(clients.size * plan.lists * plan.block)
-    if on_device or kernels.are_loaded():
-        where: Any = device.codewords() if on_device else kernels.cpu
+    if kernels.are_loaded():
         who = np.repeat(clients, plan.lists).astype(np.uint32)
         is_negative = (signed & 1).ravel().astype(np.bool_)
         layout = (plan.block, _blocks_bytes(plan), shared)
-        where.add_codewords(who, vectors.ravel(), is_negative, *layout, total)
+        kernels.cpu.add_codewords(who, vectors.ravel(), is_negative, *layout, total)
         return
     rows = total.reshape(plan.blocks, plan.block)
     for client, own, own_signs in zip(clients.tolist(), vectors, signed & 1, strict=True):
@@ -185,32 +177,7 @@ def weights(
     """Weigh rotated updates, one row per client."""
     rows = turned.reshape(len(clients), plan.blocks, plan.block)
     squares = np.einsum("cij,cij->ci", rows, rows, dtype=np.int64)
-    return _weights(*scores(turned, plan, shared, clients), squares, plan)
-
-
-def weights_on_device(
-    rows: Any,
-    scale: Scale,
-    limits: Limits,
-    plan: SpherePlan,
-    shared: SharedStream,
-    clients: NDArray[np.int64],
-) -> Weights:
-    """Weigh updates that lie on a GPU, one per row; they are scored there."""
-    products, firsts, blocks, squares = device.codewords().codeword_scores(
-        *(rows, scale, limits, _signs(shared.key_words.tobytes(), plan.padded), clients),
-        *(plan.vectors, plan.block, _blocks_bytes(plan), shared),
-    )
-    return _weights(products, firsts, blocks, squares, plan)
-
-
-def _weights(
-    products: NDArray[np.int64],
-    firsts: NDArray[np.int64],
-    blocks: NDArray[np.int64],
-    squares: NDArray[np.int64],
-    plan: SpherePlan,
-) -> Weights:
+    products, firsts, blocks = scores(turned, plan, shared, clients)
     lengths = np.sqrt(squares.astype(np.float64))
     own = np.take_along_axis(lengths, blocks, axis=1)
     # a block of zeros scores as any direction would

@@ -51,14 +51,8 @@ def _quarter(a, b, c, d):
 @jit
 def block(key, counter, LANE: tl.constexpr):
     """The sixteen 32-bit words of each block; ``key`` is eight uint32, ``counter`` uint32."""
-    return block_of(key, counter, LANE)
-
-
-@jit
-def block_of(key, counter, lane):
-    """A block of words, with a lane for each block or for some of them: uint32 too."""
     zero = counter ^ counter
-    lane = zero + lane
+    lane = zero + LANE
     s0, s1, s2, s3 = zero + _S0, zero + _S1, zero + _S2, zero + _S3
     x0, x1, x2, x3 = s0, s1, s2, s3
     x4, x5, x6, x7 = zero + key[0], zero + key[1], zero + key[2], zero + key[3]
