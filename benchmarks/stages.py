@@ -38,24 +38,25 @@ def measure_stages(most: float, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _stages(scheme: Any, update: Any) -> dict[str, Any]:
-    from jopeq.kernels.cpu.steps import prepare
+    from jopeq.kernels.cpu.codec import prepare
 
     step = prepare(scheme.codec.recipe)
+    encode_bytes = [step.dither_bytes, step.noise_bytes]  # of key stream, per sample
     payload = scheme.encode(update)
     size = step.packing.size(-(-len(update) // step.size))
     encode = {
         "norm": lambda: _measure(scheme, update),
-        "key stream": lambda: _key_stream(step, step.lanes, len(update)),
+        "key stream": lambda: _key_stream(step, encode_bytes, len(update)),
         "payload": lambda: seal(b"", [np.zeros(size, np.uint8)], None),
     }
     decode = {
-        "key stream": lambda: _key_stream(step, [step.dither], len(update)),
+        "key stream": lambda: _key_stream(step, encode_bytes[:1], len(update)),
         "payload": lambda: open_payload(payload),
         "fresh memory": lambda: np.empty_like(update).fill(0.0),
     }
     return {
-        "encode_bytes": sum(lane.bytes_per_sample for lane in step.lanes) / step.size,
-        "decode_bytes": step.dither.bytes_per_sample / step.size,
+        "encode_bytes": sum(encode_bytes) / step.size,
+        "decode_bytes": step.dither_bytes / step.size,
         "encode": _with_rest(encode, lambda: scheme.encode(update), len(update)),
         "decode": _with_rest(decode, lambda: scheme.decode(payload), len(update)),
     }
@@ -65,20 +66,17 @@ def _measure(scheme: Any, update: Any) -> None:
     kernels.measure(Entries.of(update), scheme.codec.scaling, scheme.dimension)
 
 
-def _key_stream(step: Any, lanes: Any, entries: int) -> None:
+def _key_stream(step: Any, sizes: list[int], entries: int) -> None:
     """Read what a kernel would read, chunk by chunk, and do nothing with it."""
     from jopeq.kernels.cpu.codec import KeyStream
 
     stream = PrivateStream.reproducible(_KEY)
     samples = -(-entries // step.size)
-    readers = [
-        (KeyStream(stream, lane.number, 0, step.chunk * lane.bytes_per_sample), lane)
-        for lane in lanes
-    ]
+    readers = [(KeyStream(stream, 0, step.chunk * each), each) for each in sizes]
     for first in range(0, samples, step.chunk):
         count = min(step.chunk, samples - first)
-        for reader, lane in readers:
-            reader.next(count * lane.bytes_per_sample)
+        for reader, each in readers:
+            reader.next(count * each)
 
 
 def _with_rest(

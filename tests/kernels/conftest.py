@@ -128,7 +128,7 @@ def gaussian():
 def chunk_of():
     """Samples in a chunk of a scheme's kernels."""
     pytest.importorskip("numba")
-    from jopeq.kernels.cpu.steps import prepare
+    from jopeq.kernels.cpu.codec import prepare
 
     return lambda scheme: prepare(scheme.codec.recipe).chunk
 

@@ -32,26 +32,24 @@ each_scheme = pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: f"{s.name
 # Any scheme and any update
 
 EPSILONS = st.sampled_from([0.1, 0.5, 1.7, 4.0, 20.0])
-LETTERS = st.one_of(st.integers(2, 300), st.sampled_from([1000, 1024, 4096, 65535, 65536]))
-MOST_LETTERS = {"Z": 65536, "A2": 256}
+LETTERS = st.one_of(st.integers(2, 256), st.sampled_from([2, 4, 8, 16, 32, 64, 128, 256]))
 SIZES = {"Z": 1, "A2": 2}
 NAMES = ["sdq", "jopeq", "response"]
 
 
 @st.composite
 def schemes(draw):
-    """Any scheme that kernels code: alphabets of all sizes, both lattices and laws."""
+    """Any scheme that kernels code: alphabets of all sizes, both lattices."""
     name, epsilon = draw(st.sampled_from(NAMES)), draw(EPSILONS)
     if name == "response":
         levels = draw(st.integers(2, 60) | st.just(200))
         epsilon = max(epsilon, 4.0) if levels > 60 else epsilon
         return jopeq.scheme(name, epsilon=epsilon, rate=math.log2(levels), levels=levels)
     lattice = draw(st.sampled_from(sorted(SIZES)))
-    letters = min(draw(LETTERS), MOST_LETTERS[lattice])
-    parameters = {"rate": math.log2(letters) / SIZES[lattice], "lattice": lattice}
+    parameters = {"rate": math.log2(draw(LETTERS)) / SIZES[lattice], "lattice": lattice}
     parameters["gamma"] = draw(st.sampled_from([0.5, 1.2, 4.0]))
     if name == "jopeq":
-        parameters |= {"epsilon": epsilon, "law": draw(st.sampled_from(["laplace", "t"]))}
+        parameters["epsilon"] = epsilon
     return jopeq.scheme(name, **parameters)
 
 
@@ -112,13 +110,10 @@ def test_every_alphabet_overloads_and_clips(agree, gaussian):
         assert counted.clipped > 0
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"lattice": "Z"}, {"lattice": "A2"}, {"lattice": "Z", "law": "t"}], ids=str
-)
-def test_rare_branches_of_the_samplers(parameters, agree, gaussian):
+@pytest.mark.parametrize(("lattice", "rate"), [("Z", 8.0), ("A2", 4.0)])
+def test_rare_branches_of_the_samplers(lattice, rate, agree, gaussian):
     """The lanes that the plain path reads tell which branches were taken."""
-    rate = 12.0 if parameters["lattice"] == "Z" else 4.0
-    scheme = jopeq.scheme("jopeq", epsilon=4.0, rate=rate, **parameters)
+    scheme = jopeq.scheme("jopeq", epsilon=4.0, rate=rate, lattice=lattice)
     _, _, read = agree(scheme, gaussian(120_000))
     assert EXTRA_LANE in read
 
@@ -126,9 +121,7 @@ def test_rare_branches_of_the_samplers(parameters, agree, gaussian):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"epsilon": 47.0, "rate": 12.0},
-        {"epsilon": 99.0, "rate": 12.0, "law": "t", "nu": 50.0, "squared_scale": 0.02},
-        {"epsilon": 60.0, "rate": 4.0, "lattice": "A2", "law": "laplace"},
+        {"epsilon": 47.0, "rate": 8.0},
         {"epsilon": 60.0, "rate": 4.0, "lattice": "A2", "nu": 50.0, "squared_scale": 0.02},
     ],
     ids=str,

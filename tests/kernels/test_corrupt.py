@@ -13,7 +13,7 @@ from jopeq.wire.payload import open_payload, seal
 from jopeq.wire.scaling import Scale
 
 SCHEMES = [
-    *(jopeq.scheme("sdq", rate=math.log2(n)) for n in (2, 3, 4, 5, 8, 32, 255, 256, 4096, 65536)),
+    *(jopeq.scheme("sdq", rate=math.log2(n)) for n in (2, 3, 4, 5, 8, 32, 64, 255, 256)),
     jopeq.scheme("sdq", rate=1.41, lattice="A2", gamma=1.5),
     jopeq.scheme("jopeq", epsilon=4.0, rate=math.log2(7), per="tensor"),
     jopeq.scheme("response", epsilon=4.0, rate=math.log2(6), levels=6),

@@ -7,16 +7,18 @@ import jopeq
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu.steps import WIDE, Draws, Source, prepare
+from jopeq.kernels.cpu.codec import Draws, Source, prepare
 
 SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
 PLAIN = [
-    *(("none", {}), ("sdq", {"rate": 17.0})),
+    *(("none", {}), ("sdq", {"rate": 8.01})),
     *(("dq", {"rate": 2.0}), ("mvu", {"epsilon": 4.0, "rate": 2.0}), ("laplace", {"epsilon": 4.0})),
     *(("sdq", {"rate": rate, "lattice": name}) for rate, name in ((1, "D4"), (1, "E8"), (5, "A2"))),
     *((f"{law}+sdq", {"epsilon": 4.0, "rate": 2.0}) for law in ("laplace", "t")),
     ("sdq", {"rate": 2.0, "lattice": SKEW}),
     ("jopeq", {"epsilon": 1.0, "rate": 2.0, "lattice": SKEW}),
+    ("jopeq", {"epsilon": 4.0, "rate": 2.0, "law": "t"}),
+    ("jopeq", {"epsilon": 4.0, "rate": 2.0, "lattice": "A2", "law": "laplace"}),
 ]
 
 
@@ -35,9 +37,9 @@ def letters_of(scheme, x, dither, words):
     step, count = prepare(scheme.codec.recipe), len(words)
     assert count <= step.chunk
     out, letters = np.zeros(step.packing.size(count), np.uint8), np.empty(count, np.uint16)
-    source = Source(np.full(count, x, np.float32), WIDE, 0.0, 1.0)
-    streams = [np.full(count, dither, "<i2").view(np.uint8), words.view(np.uint8)]
-    step.encode(source, Draws(streams, np.zeros(8, np.uint32), 0), letters, out)
+    source = Source(np.full(count, x, np.float32), np.empty(0), 0.0, 1.0)
+    streams = np.full(count, dither, "<i2").view(np.uint8), words.view(np.uint8)
+    step.encode(source, Draws(*streams, np.zeros(8, np.uint32), 0), letters, out)
     return step.packing.unpack(out.tobytes(), count)
 
 

@@ -30,7 +30,6 @@ from jopeq.privacy.guarantee import Guarantee
 from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.schemes.base import Scheme
-from jopeq.sphere.round import Aggregator
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum
 
@@ -101,25 +100,19 @@ class Reports(_OfScheme):
 class _ReportCohort:
     def __init__(self, scheme: Sphere, dimension: int) -> None:
         self._round = scheme.round(dimension=dimension, seed=os.urandom(SEED_BYTES))
-        self._total: Aggregator | None = None
+        self._total = self._round.aggregator()
         self.sent = 0
 
     @property
     def refused(self) -> int:
-        return 0 if self._total is None else self._total.refused.total()
+        return self._total.refused.total()
 
     def add(self, updates: Rows, people: People) -> None:
-        if self._total is None:  # reports are made and added up where the updates are
-            device = updates.device if updates.is_cuda else None
-            self._total = self._round.aggregator(device=device)
-        rows = updates if updates.is_cuda else updates.numpy()
-        reports = self._round.reports(rows, clients=people)
+        reports = self._round.reports(updates.cpu().numpy(), clients=people)
         self.sent += sum(map(len, reports))
         self._total.add_many(reports, clients=people.tolist())
 
     def mean(self) -> Mean:
-        if self._total is None:
-            raise ValueError("nobody has sent an update: there is no mean")
         return self._total.mean()
 
 

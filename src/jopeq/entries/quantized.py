@@ -420,10 +420,11 @@ class DitherCodec(Codec[QuantizedScheme]):
         if not has_kernels or (self.noise is not None and noise is None):
             return None
         is_clipped, codes = self.scheme.is_private, self.codebook
-        if self.cells.name == "Z" and codes.letters <= MAX_LETTERS:
+        name, law = self.cells.name, None if noise is None else noise.law
+        if name == "Z" and codes.letters <= MAX_LETTERS and law in (None, "laplace"):
             return Recipe(Line(self.cells.step, codes.letters), noise, is_clipped)
-        if isinstance(codes, LatticeCodebook) and codes.is_searched and self.cells.name == "A2":
-            return Recipe(Cells(codes), noise, is_clipped)
+        if name == "A2" and isinstance(codes, LatticeCodebook) and law in (None, "t"):
+            return Recipe(Cells(codes), noise, is_clipped) if codes.is_searched else None
         return None
 
     def dither(self, first: int, count: int, shared: SharedStream) -> Array:

@@ -135,7 +135,7 @@ def _rehearse() -> None:
     )
     for step, noise in steps:
         for recipe in (Recipe(step), Recipe(step, noise)):
-            body = np.empty(cpu.body_bytes(recipe, size // recipe.dimension), dtype=np.uint8)
+            body = np.empty(recipe.packing.size(size // recipe.dimension), dtype=np.uint8)
             cpu.encode_body(recipe, entries, scales, shared, PrivateStream(), body)
             cpu.decode_body(recipe, memoryview(bytes(body)), (size,), scales, shared)
 

@@ -233,7 +233,7 @@ class Codec(ABC, Generic[S]):
                 packed, *bad = entries.encode(cast("Recipe", self.recipe), *given, limits)
                 body = Body([packed], *bad)
             elif recipe is not None:
-                out = np.zeros(kernels.cpu.body_bytes(recipe, samples), dtype=np.uint8)
+                out = np.zeros(recipe.packing.size(samples), dtype=np.uint8)
                 body = Body([out], *kernels.cpu.encode_body(recipe, entries, *given, out))
             else:
                 body = self.to_body(entries, *given)

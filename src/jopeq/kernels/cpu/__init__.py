@@ -2,7 +2,7 @@
 # ruff: noqa: F401
 """CPU kernels: loops that Numba compiles when this package is imported."""
 
-from jopeq.kernels.cpu.codec import add_bodies, body_bytes, decode_body, encode_body
+from jopeq.kernels.cpu.codec import add_bodies, decode_body, encode_body
 from jopeq.kernels.cpu.codewords import add_codewords, codeword_scores, rotate_rows, unrotate_row
 from jopeq.kernels.cpu.measure import CompiledSums
 from jopeq.kernels.cpu.rotation import rotate, unrotate

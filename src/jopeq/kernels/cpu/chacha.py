@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from jopeq.kernels.cpu.native import I64, U32, U64, kernel, part, read, write
+from jopeq.kernels.cpu.native import I64, U32, kernel, part, read, write
 from jopeq.random.streams import WORD32, ChaChaStream, check_range
 
 _BLOCK = 64  # bytes
@@ -105,10 +105,10 @@ def next_words(start, first, found, words):
                 words[16 * (number + j) + i] = found[i, j]
 
 
-@kernel(read(U32), U64, I64, write(U32))
-def fill(key, lane, first, words):
-    """The key stream of a lane from block ``first`` on: where it is short, or OpenSSL missing."""
-    next_words(side_start(key, lane), first, np.empty((16, SIDE), dtype=np.uint32), words)
+@kernel(read(U32), I64, write(U32))
+def fill(key, first, words):
+    """The key stream of lane 0 from block ``first`` on: where it is short, or OpenSSL missing."""
+    next_words(side_start(key, 0), first, np.empty((16, SIDE), dtype=np.uint32), words)
 
 
 @lru_cache(maxsize=32)
@@ -123,7 +123,7 @@ def key_buffer(most: int) -> NDArray[np.uint8]:
 
 
 class KeyStream:
-    """The bytes of a lane from ``start`` (the start of a block) on, at most ``most`` at a time.
+    """The bytes of lane 0 from ``start`` (the start of a block) on, at most ``most`` at a time.
 
     Several may share one ``buffer``: then only the bytes read last are there.
     """
@@ -131,15 +131,14 @@ class KeyStream:
     def __init__(
         self,
         stream: ChaChaStream,
-        lane: int,
         start: int,
         most: int,
         buffer: NDArray[np.uint8] | None = None,
     ) -> None:
         check_range(start, 1)
-        self._key, self._lane, self._position = stream.key_words, lane, start
+        self._key, self._position = stream.key_words, start
         self._buffer = key_buffer(most) if buffer is None else buffer
-        self._cipher = stream.cipher(lane, start // _BLOCK) if most > _SHORT else None
+        self._cipher = stream.cipher(0, start // _BLOCK) if most > _SHORT else None
 
     def next(self, count: int) -> NDArray[np.uint8]:
         """The next ``count`` bytes; every call but the last asks for whole blocks."""
@@ -150,5 +149,5 @@ class KeyStream:
             self._cipher.update_into(_zeros(count.bit_length())[:count], buffer)
         else:
             words = buffer[: self._position - start].view(WORD32)
-            fill(self._key, self._lane, start // _BLOCK, words)
+            fill(self._key, start // _BLOCK, words)
         return buffer[:count]

@@ -73,18 +73,14 @@ def _four(letters, first, width):
 
 @part
 def _pack_eights(letters, width, out):
-    """Widths up to 15 bits: eight letters make ``width`` bytes."""
+    """Widths below 8 bits: eight letters make ``width`` bytes."""
     whole = len(letters) // 8
     for number in range(whole):
         low, high = _four(letters, 8 * number, width), _four(letters, 8 * number + 4, width)
         word = low | (high << np.uint64(4 * width))
         into = out[number * width : (number + 1) * width]
-        for i in range(min(width, 8)):
+        for i in range(width):
             into[i] = np.uint8(word >> np.uint64(8 * i))
-        if width > 8:
-            rest = high >> np.uint64(64 - 4 * width)
-            for i in range(8, width):
-                into[i] = np.uint8(rest >> np.uint64(8 * (i - 8)))
     held, filled, place = np.uint64(0), 0, whole * width
     for i in range(8 * whole, len(letters)):
         held, filled, place = _append(width, held, filled, np.uint64(letters[i]), out, place)
@@ -129,10 +125,6 @@ def pack(letters, alphabet, width, digits, bits, out):
     elif width == 8:
         for i in range(len(letters)):
             out[i] = np.uint8(letters[i])
-    elif width == 16:
-        for i in range(len(letters)):
-            out[2 * i] = np.uint8(letters[i])
-            out[2 * i + 1] = np.uint8(letters[i] >> np.uint16(8))
     elif width:
         _pack_eights(letters, width, out)
     else:
@@ -149,25 +141,6 @@ def _load(body, place):
 
 
 @part
-def _unpack_dividing(body, width, letters):
-    count = len(letters)
-    per_word = 64 // width
-    mask = np.uint64((1 << width) - 1)
-    for number in range(count // per_word):
-        word = np.uint64(0)
-        for i in range(8):
-            word |= np.uint64(body[8 * number + i]) << np.uint64(8 * i)
-        for i in range(per_word):
-            letters[number * per_word + i] = np.uint16((word >> np.uint64(width * i)) & mask)
-    done = count // per_word
-    word = _load(body, 8 * done)
-    for i in range(count - done * per_word):
-        letters[done * per_word + i] = np.uint16(word & mask)
-        word >>= np.uint64(width)
-    return count == done * per_word or word == 0
-
-
-@part
 def _take(body, bit, size):
     """``size`` ≤ 64 bits from a bit on."""
     place = bit // 8
@@ -180,7 +153,7 @@ def _take(body, bit, size):
 
 @part
 def _unpack_bits(body, width, letters):
-    """Letters of any width up to 16 bits, each from the eight bytes it begins in."""
+    """Letters of any width, each from the eight bytes it begins in."""
     count = len(letters)
     mask = np.uint64((1 << width) - 1)
     whole = min(count, max(0, (8 * (len(body) - 8)) // width))  # those with eight bytes to read
@@ -198,33 +171,13 @@ def _unpack_bits(body, width, letters):
 
 
 @part
-def unpack(body, alphabet, width, digits, bits, letters):
-    """The letters in these bytes; False when no packer writes such bytes."""
-    count = len(letters)
-    if width == 1:
-        return _unpack_dividing(body, 1, letters)
-    if width == 2:
-        return _unpack_dividing(body, 2, letters)
-    if width == 4:
-        return _unpack_dividing(body, 4, letters)
-    if width == 8:
-        for i in range(count):
-            letters[i] = body[i]
-        return True
-    if width == 16:
-        for i in range(count):
-            letters[i] = np.uint16(body[2 * i]) | (np.uint16(body[2 * i + 1]) << np.uint16(8))
-        return True
-    if width:
-        return _unpack_bits(body, width, letters)
-    per_number, size = digits, bits
-    base = np.uint64(alphabet)
+def _unpack_radix(body, base, digits, bits, letters):
     bit, first = 0, 0
-    while first < count:
-        last = min(first + per_number, count)
-        size_here = min(size, 8 * len(body) - bit)
-        number = _take(body, bit, size_here)
-        bit += size_here
+    while first < len(letters):
+        last = min(first + digits, len(letters))
+        here = min(bits, 8 * len(body) - bit)
+        number = _take(body, bit, here)
+        bit += here
         for i in range(first, last):
             quotient = number // base
             letters[i] = np.uint16(number - quotient * base)
@@ -232,6 +185,16 @@ def unpack(body, alphabet, width, digits, bits, letters):
         if number != 0:
             return False
         first = last
-    if bit < 8 * len(body):
-        return _take(body, bit, 8 * len(body) - bit) == 0
-    return True
+    return bit == 8 * len(body) or _take(body, bit, 8 * len(body) - bit) == 0
+
+
+@part
+def unpack(body, alphabet, width, digits, bits, letters):
+    """The letters in these bytes; False when no packer writes such bytes."""
+    if width == 8:
+        for i in range(len(letters)):
+            letters[i] = body[i]
+        return True
+    if width:
+        return _unpack_bits(body, width, letters)
+    return _unpack_radix(body, np.uint64(alphabet), digits, bits, letters)

@@ -116,25 +116,20 @@ def plan_of(recipe: Recipe, device: torch.device) -> Plan:
         numbers |= {"centre": 0.5 * letters, "letters": float(letters)}
         numbers["f0"] = 0.5 * (letters - 1)
     elif isinstance(step, Cells):
-        codes = step.codebook
-        low, extent, strides = codes.box
-        table = np.full(int(extent.prod()), -1, dtype=np.int32)
-        table[(codes.coordinates - low) @ strides] = np.arange(letters)
-        points = codes.codewords.reshape(-1)
-        unit = codes.lattice
-        inverse = 1.0 / (unit.geometry.axes * unit.step)
-        shift = unit.points(codes.shift)
-        numbers |= {"step": unit.step, "inverse_step": float(inverse[0])}
-        extras = (*shift, inverse[1], *low, *extent)
-        numbers |= {f"f{k}": float(value) for k, value in enumerate(extras)}
+        table = np.asarray(step.codebook.table, dtype=np.int32)
+        points = step.points
+        across, up = 1.0 / (step.codebook.lattice.geometry.axes * step.step)
+        numbers |= {"step": step.step, "inverse_step": float(across)}
+        extras = (*step.box[:2], float(up), *step.box[2:])
+        numbers |= {f"f{k}": value for k, value in enumerate(extras)}
         columns = letters
     else:
         kind = "words"
         columns = letters - 1
         table = (step.thresholds - np.uint64(1)).astype(np.uint32).view(np.int32).reshape(-1)
-        points = step.values
-        numbers |= {"step": 0.5 * (step.levels - 1), "centre": 0.5 * step.levels}
-        numbers["f0"] = step.spacing
+        points = step.points
+        numbers |= {"step": 0.5 * (letters - 1), "centre": 0.5 * letters}
+        numbers["f0"] = step.step
     return Plan(
         step=_STEPS[type(step)],
         noise=kind,

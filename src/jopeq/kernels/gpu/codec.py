@@ -23,7 +23,7 @@ from jopeq.kernels.gpu.arguments import (
 )
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.measure import check_finite
-from jopeq.kernels.recipe import Cells, Chances, Recipe
+from jopeq.kernels.recipe import Recipe
 from jopeq.wire.coders import Packing
 from jopeq.wire.entries import LARGEST, overlaps
 from jopeq.wire.scaling import Scale
@@ -234,13 +234,7 @@ def decode_with_triton(
 
 def is_safe(recipe: Recipe, scales: Scales) -> bool:
     """True if no letter at all can decode to a number that float32 cannot hold."""
-    step = recipe.step
-    if isinstance(step, Chances):
-        largest = float(np.abs(step.values).max()) + step.spacing
-    elif isinstance(step, Cells):
-        largest = float(np.abs(step.codebook.codewords).max()) + 2.0 * step.codebook.lattice.step
-    else:
-        largest = (step.letters + 1.0) * step.step
+    largest = float(np.abs(recipe.step.points).max()) + 2.0 * recipe.step.step
     return all(largest * scale.unit + abs(scale.mean) < 0.5 * LARGEST for scale in scales)
 
 
