@@ -107,7 +107,7 @@ def next_words(start, first, found, words):
 
 @kernel(read(U32), I64, write(U32))
 def fill(key, first, words):
-    """The key stream of lane 0 from block ``first`` on: where it is short, or OpenSSL missing."""
+    """The key stream of lane 0 from block ``first`` on, where that is short."""
     next_words(side_start(key, 0), first, np.empty((16, SIDE), dtype=np.uint32), words)
 
 
