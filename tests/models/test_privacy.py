@@ -177,9 +177,8 @@ def test_longest_rows_after_rounding_fit():
         rows = rng.choice([-1.0, 1.0], (3, size)) / math.sqrt(size)
         whole = exact.row_integers(rows)
         assert (np.abs(whole) > 0).all()  # not counted as zeros
-        packed = exact.Products(size, size)
-        packed.add(whole[:1], whole[:1])
-        assert norm(exact.pack(packed.values)) + math.sqrt(exact.packed_size(size)) <= UNITS
+        packed = exact.pack(exact.products(whole[:1], whole[:1]))
+        assert norm(packed) + math.sqrt(exact.packed_size(size)) <= UNITS
     too_long = np.array([[1.0, 0.2], [math.nan, 0.0], [0.6, 0.8]])
     assert exact.row_integers(too_long).any(axis=1).tolist() == [False, False, True]
 

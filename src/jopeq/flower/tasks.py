@@ -20,7 +20,6 @@ from flwr.common.logger import log
 from jopeq.circle import CircleTerms, Plan, digest
 from jopeq.errors import ProtocolError
 from jopeq.models import Model, model_from_spec
-from jopeq.models.method import Records
 from jopeq.statistics import Survey
 from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_sum import RecordSum
@@ -107,8 +106,8 @@ def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int
         at, sent = read_step(content)
         if (entries := query.method.dimension(at)) != dimension:
             raise ValueError(f"step {at} has {entries} entries, and the terms {dimension}")
-        nobody = (np.zeros((0, size)) for size in (len(query.design.names), query.targets_size))
-        query.total(Records(*nobody), at, sent)  # refuses arrays that are none of the model's
+        nobody = query.read({name: () for name, _ in query.keys})
+        query.total(nobody, at, sent)  # refuses arrays that are none of the model's
         return lambda table: query.total(query.read(table, tell=tell, pad=True), at, sent)
 
     asked: tuple[tuple[str, str], ...]

@@ -105,16 +105,16 @@ class Newton:
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
         """Σ (x·(μ − y)/C, (a/C)·μ'·x xᵀ) of a hospital."""
         weights, size = sent["weights"] if step else self.first, self.size
-        slopes, curves = totals.Products(size, 1), totals.Products(size, size)
+        slopes, curves = (np.zeros((size, width), dtype=np.int64) for width in (1, size))
         for piece in records.pieces():
             rows = totals.row_integers(piece.rows)
             logit = totals.logits(rows, weights[:, None])[:, 0]
             errors, parts = self.family.row(logit, piece.targets)
             whole = totals.error_integers(errors[:, None])
             rows, roots = totals.weigh(rows, whole, parts)
-            slopes.add(rows, whole)
-            curves.add(roots, roots)
-        return np.concatenate((slopes.values[:, 0], totals.pack(curves.values)))
+            slopes += totals.products(rows, whole)
+            curves += totals.products(roots, roots)
+        return np.concatenate((slopes[:, 0], totals.pack(curves)))
 
     def advance(self, state: State, total: Array, noise: float, *, is_same: bool) -> State:
         scale, kept = self.family.scale, dict(state.kept)
@@ -207,12 +207,12 @@ class LeastSquares:
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
         """Σ u uᵀ of a hospital."""
-        total = totals.Products(self.size + 1, self.size + 1)
+        total = np.zeros((self.size + 1, self.size + 1), dtype=np.int64)
         for piece in records.pieces():
             both = np.c_[piece.rows, piece.targets[:, 0] / self.length]
             rows = totals.row_integers(both * self._shrink)
-            total.add(rows, rows)
-        return totals.pack(total.values)
+            total += totals.products(rows, rows)
+        return totals.pack(total)
 
     def advance(self, state: State, total: Array, noise: float, *, is_same: bool) -> State:
         kept = {"moments": totals.unpack(total, self.size + 1), "noise": np.array(noise)}

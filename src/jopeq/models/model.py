@@ -149,7 +149,6 @@ class Model(ABC):
     word: ClassVar[str]
     goals: ClassVar[tuple[str, ...]] = ("inference", "prediction")
     classes_: ClassVar[Any] = None
-    targets_size: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         given = (self.columns,) if isinstance(self.columns, Column) else tuple(self.columns)
@@ -316,7 +315,6 @@ class Model(ABC):
         ``most_records``, so that time does not reveal the number of records.
         """
         most = self.most_records or self.records
-        rows, targets = np.zeros((0, len(self.design.names))), np.zeros((0, self.targets_size))
         try:
             _, values = read_table(table, self.keys, tell)
             (rows, is_good), (targets, is_known) = self.design.rows(values), self.targets(values)
@@ -331,6 +329,7 @@ class Model(ABC):
             if tell is None:
                 raise
             tell(error)
+            return self.read({name: () for name, _ in self.keys}, tell=tell, pad=pad)
         more = max(0, most - len(rows)) if pad else 0
         kept = (one[:MOST_RECORDS] for one in (rows, targets))  # totals of more could wrap around
         return Records(*(np.pad(one, ((0, more), (0, 0))) for one in kept))
@@ -537,7 +536,6 @@ class Poisson(Model):
     most_exposure: float = 1.0
     word: ClassVar[str] = "poisson"
     goals: ClassVar[tuple[str, ...]] = ("inference",)
-    targets_size: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         for name, least in (("most", 2.0), ("most_exposure", 1e-9)):
@@ -562,8 +560,7 @@ class Poisson(Model):
         return found, (counts >= 0.0) & (shares > 0.0)
 
     def means(self, logits: Array) -> Array:
-        found: Array = np.exp(np.clip(logits[:, 0], -30.0, 30.0)) / self.most_exposure
-        return found
+        return _rates(logits, self.most_exposure)
 
 
 @dataclass(frozen=True)
@@ -594,11 +591,6 @@ class Hazard(Model):
             raise ValueError(f"event must be a different column from {self.outcome!r}")
         super().__post_init__()
 
-    @property
-    def targets_size(self) -> int:  # type: ignore[override]
-        """A time for every period, and the period of the event."""
-        return len(self.cuts)
-
     @cached_property
     def method(self) -> Method:
         return Hazards(self.design, np.array(self.cuts), self.messages)
@@ -620,8 +612,12 @@ class Hazard(Model):
 
     def means(self, logits: Array) -> Array:
         """Hazards in one unit of time, averaged over the periods."""
-        found: Array = np.exp(np.clip(logits[:, 0], -30.0, 30.0)) / self.most_exposure
-        return found
+        return _rates(logits, self.most_exposure)
+
+
+def _rates(logits: Array, most_exposure: float) -> Array:
+    found: Array = np.exp(np.clip(logits[:, 0], -30.0, 30.0)) / most_exposure
+    return found
 
 
 MODELS: dict[str, type[Model]] = {

@@ -68,19 +68,19 @@ class Heads:
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> Integers:
         """Σ x xᵀ of a hospital, Σ x ⊗ y, or Σ x ⊗ (p − y)/C."""
         is_moments = step == self.moments
-        total = totals.Products(self.size, self.size if is_moments else self.outputs)
+        total = np.zeros((self.size, self.size if is_moments else self.outputs), dtype=np.int64)
         for piece in records.pieces():
             rows = centre_rows(piece.rows, sent["centre"]) if step else piece.rows
             rows = np.where(piece.rows[:, :1] == 0.0, 0.0, rows)  # bad records stay zeros
             rows = totals.row_integers(rows)
             if is_moments:
-                total.add(rows, rows)
-            elif step < self.moments:
-                total.add(rows, totals.error_integers(self._outcomes(piece.targets[:, 0])))
-            else:
-                errors = self._errors(totals.logits(rows, sent["weights"]), piece.targets[:, 0])
-                total.add(rows, totals.error_integers(errors))
-        return totals.pack(total.values) if is_moments else total.values.reshape(-1)
+                total += totals.products(rows, rows)
+                continue
+            errors = self._outcomes(piece.targets[:, 0])
+            if step > self.moments:
+                errors = self._errors(totals.logits(rows, sent["weights"]), errors)
+            total += totals.products(rows, totals.error_integers(errors))
+        return totals.pack(total) if is_moments else total.reshape(-1)
 
     def _outcomes(self, targets: Array) -> Array:
         """One-hot rows of the classes, or a column of 0 and 1."""
@@ -89,10 +89,10 @@ class Heads:
         found: Array = (targets[:, None] == np.arange(self.outputs)).astype(np.float64)
         return found
 
-    def _errors(self, found: Array, targets: Array) -> Array:
+    def _errors(self, found: Array, outcomes: Array) -> Array:
         """(p − y)/C, of length at most 1."""
         chances = sigmoid(found) if self.outputs == 1 else softmax(found)
-        errors: Array = chances - self._outcomes(targets)
+        errors: Array = chances - outcomes
         return errors / np.maximum(np.sqrt(squares(errors)), self.clip)[:, None]
 
     def advance(self, state: State, total: Array, noise: float, *, is_same: bool) -> State:

@@ -43,7 +43,7 @@ def to_integers(values: Array, scale: float, most: int) -> Array:
 
 
 def row_integers(rows: Array) -> Array:
-    """Rows in 15 bits per entry, so short that packed x xᵀ has a norm of at most 2³¹ units."""
+    """Rows in 15 bits per entry, so short that packed x xᵀ has norm at most 2³¹ units."""
     return to_integers(rows, ROW_SCALE, (1 << 30) - _margin(rows.shape[1]))
 
 
@@ -52,14 +52,9 @@ def error_integers(errors: Array) -> Array:
     return to_integers(errors, ERROR_SCALE, 1 << 32)
 
 
-class Products:
-    """Σ x ⊗ e of integer rows and errors, chunk by chunk, in units of 2⁻³¹."""
-
-    def __init__(self, size: int, errors: int) -> None:
-        self.values: Integers = np.zeros((size, errors), dtype=np.int64)
-
-    def add(self, rows: Array, errors: Array) -> None:
-        self.values += (rows.T @ errors).astype(np.int64)
+def products(rows: Array, errors: Array) -> Integers:
+    """Σ x ⊗ e of integer rows and errors, in units of 2⁻³¹."""
+    return (rows.T @ errors).astype(np.int64)
 
 
 def weigh(rows: Array, errors: Array, weights: Array) -> tuple[Array, Array]:

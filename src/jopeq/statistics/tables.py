@@ -113,7 +113,8 @@ def read_table(
             found[name, kind] = read_column(table, name, kind, tell=tell)
             continue
         try:
-            found[name, kind] = np.asarray(table[name], dtype=np.float64).reshape(count, -1)
+            rows = np.asarray(table[name], dtype=np.float64)
+            found[name, kind] = rows.reshape(count, math.prod(rows.shape[1:]))
         except (OverflowError, TypeError, ValueError) as error:
             report(
                 tell, f"column {name!r} must have one row of numbers per record", "column", error
