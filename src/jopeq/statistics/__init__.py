@@ -7,7 +7,6 @@ Questions become parts of one row per record (``parts``), the rows become one ``
 from jopeq.statistics.answers import Answers
 from jopeq.statistics.columns import Category
 from jopeq.statistics.evaluation import Evaluation, Scoring
-from jopeq.statistics.parsing import parse_question
 from jopeq.statistics.questions import (
     Answer,
     Correlation,
@@ -18,6 +17,7 @@ from jopeq.statistics.questions import (
     Quantiles,
     Question,
     Variance,
+    parse_question,
 )
 from jopeq.statistics.survey import Survey
 from jopeq.statistics.survival import Curve, Survival

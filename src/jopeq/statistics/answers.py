@@ -121,8 +121,7 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
         """(value − mean)/deviation of these columns, (records, columns); 0 where one is missing.
 
         ``rows`` is a table, or an array (records, columns) whose columns are in that order. Values
-        are clipped to the bounds first. Each row of the result depends only on its own record and
-        on the answers, so training may start from it.
+        are clipped to the bounds first. Each row depends on its own record and the answers alone.
         """
         scales = self.scales(columns)
         if isinstance(rows, np.ndarray) and rows.dtype.names is None:

@@ -1,8 +1,4 @@
-"""Columns between public bounds and levels: numbers, bins, categories and rows of features.
-
-A column turns its value into a few entries of norm at most 1, whatever the value is. The entries
-are a function of the record alone and of public values.
-"""
+"""Columns between public bounds and levels: numbers, bins, categories and rows of features."""
 
 from __future__ import annotations
 
@@ -75,7 +71,7 @@ def bin_labels(edges: Sequence[float]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class OfColumn:
-    """The name of a column, and what else its kind of term says in public."""
+    """A public term about a column."""
 
     column: str
 
@@ -284,6 +280,13 @@ def describe(column: Column) -> dict[str, Any]:
     return {"kind": type(column).__name__.lower(), **asdict(column)}
 
 
+def split_words(text: str) -> tuple[list[str], dict[str, str]]:
+    """(plain words, NAME=VALUE words) of a text in which quotes hold words together."""
+    words = shlex.split(text)
+    named = dict(word.split("=", 1) for word in words if "=" in word)
+    return [word for word in words if "=" not in word], named
+
+
 def parse_column(text: str) -> Column:
     """A column from ``KIND NAME …``, the form of command lines and files of columns.
 
@@ -293,14 +296,12 @@ def parse_column(text: str) -> Column:
     8
     """
     try:
-        kind, name, *words = shlex.split(text)
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        plain = [word for word in words if "=" not in word]
+        (kind, name, *words), named = split_words(text)
         given: dict[str, Any] = {"count": int(named.pop("count"))} if "count" in named else {}
         given["missing"] = {"true": True, "false": False}[named.pop("missing", "false")]
         if named or kind not in ("number", "category", "bins"):
             raise KeyError
-        return KINDS[kind](name, *([plain] if kind == "category" else map(float, plain)), **given)
+        return KINDS[kind](name, *([words] if kind == "category" else map(float, words)), **given)
     except (KeyError, TypeError, ValueError) as error:
         reason = f": {error}" if type(error) is ValueError else ""
         raise ValueError(

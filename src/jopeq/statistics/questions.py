@@ -20,11 +20,13 @@ from jopeq.statistics.columns import (
     MISSING,
     OTHER,
     Bounded,
+    Category,
     OfColumn,
     bin_labels,
     check_edges,
     check_words,
     show_few,
+    split_words,
 )
 from jopeq.statistics.parts import (
     Array,
@@ -47,6 +49,7 @@ _CLEAR = 3.0  # standard errors
 
 Number = float | dict[str, float]
 """One number, or one for each label."""
+Read = tuple[Number, Number]
 
 
 class Total(NamedTuple):
@@ -57,7 +60,6 @@ class Total(NamedTuple):
 
 
 Totals = Mapping[Part, Total]
-Read = tuple[Number, Number]
 Z = 1.959963984540054  # standard errors to each side of a 95% interval
 
 
@@ -74,9 +76,13 @@ class Question(OfColumn, ABC):
     """One question about a column. ``importance`` weighs its error against the others'."""
 
     importance: float = field(default=1.0, kw_only=True)
+    kinds: ClassVar[dict[str, Callable[..., Question]]] = {}  # by their words
     word: ClassVar[str]
     divides: ClassVar[float] = 0.25  # the count's part in an answer's variance
     height: ClassVar[float] = 0.0  # inches of its picture, if there is one
+
+    def __init_subclass__(cls) -> None:
+        Question.kinds[cls.word] = cls
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,7 +105,6 @@ class Question(OfColumn, ABC):
         """The answer and its standard error."""
 
     def answer(self, totals: Totals, is_said: bool) -> Answer:
-        """The answer, or nothing if there are too few records."""
         return Answer(self, *(self.read(totals) if is_said else (None, None)))
 
     def draw(self, answer: Answer, panel: Any) -> None:
@@ -243,8 +248,8 @@ class Histogram(Question):
         return _label((*bin_labels(self.edges), MISSING), values, errors)
 
     def draw(self, answer: Answer, panel: Any) -> None:
-        edges, cells = np.array(self.edges), answer.lines[:-1]  # without the missing values
-        values, errors = (np.array([cell[place] for cell in cells]) for place in (1, 2))
+        edges = np.array(self.edges)
+        values, errors = np.array([numbers for _, *numbers in answer.lines[:-1]]).T  # none missing
         panel.bar(edges[:-1], values, np.diff(edges), align="edge", color=BAR, edgecolor="w")
         middles = (edges[1:] + edges[:-1]) / 2.0
         panel.errorbar(middles, values, 2.0 * errors, fmt="none", ecolor=ERROR, capsize=2)
@@ -414,3 +419,73 @@ def _there(count: float, missing: float, error: float) -> float:
 def _label(labels: Sequence[str], values: Array, errors: Array) -> Read:
     value, error = (dict(zip(labels, one.tolist(), strict=True)) for one in (values, errors))
     return value, error
+
+
+# Texts
+
+_FORMS = (
+    "'count', 'COLUMN: count', 'COLUMN: mean LOWER UPPER', 'COLUMN: variance LOWER UPPER', "
+    "'COLUMN: histogram LOWER UPPER bins=20' (or all edges), 'COLUMN: quartiles LOWER UPPER', "
+    "'COLUMN: quantiles LOWER UPPER at=0.1,0.9', 'COLUMN: proportions CATEGORY …', "
+    "'COLUMN: correlation LOWER UPPER OTHER LOWER UPPER', "
+    "'TIME: survival EVENT LOWER UPPER bins=12 by=COLUMN:LEVEL,LEVEL' (or all edges)"
+)
+
+
+def parse_question(text: str) -> Question:
+    """A question from ``COLUMN: QUESTION …``, the form of the command line.
+
+    >>> parse_question("age: quartiles 0 120").at
+    (0.25, 0.5, 0.75)
+    >>> parse_question("age: histogram 0 100 bins=4").edges
+    (0.0, 25.0, 50.0, 75.0, 100.0)
+    >>> parse_question("sex: proportions F M importance=2")
+    Proportions(column='sex', importance=2.0, categories=('F', 'M'))
+    """
+    column, colon, rest = text.partition(": " if ": " in text else ":")
+    try:
+        (word, *words), named = split_words(rest if colon else text)
+        read = {name: _READ[name](one) for name, one in named.items()}
+        return _make(column.strip() if colon else "", word, words, read)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"ask {text!r} has an error ({error}); the forms are {_FORMS}") from None
+
+
+def _make(column: str, word: str, words: Sequence[str], named: dict[str, Any]) -> Question:
+    match word, words:
+        case "count", []:
+            return Count(column or EVERYBODY, **named)
+        case _ if not column:
+            raise ValueError("no column")
+        case "mean" | "variance" | "quantiles" | "quartiles", [lower, upper]:
+            return Question.kinds.get(word, Quantiles)(column, float(lower), float(upper), **named)
+        case "histogram", edges:
+            return Histogram(column, _edges(edges, named.pop("bins", 0)), **named)
+        case "proportions", categories:
+            return Proportions(column, tuple(categories), **named)
+        case "correlation", [lower, upper, other, low, high]:
+            bounds = (float(lower), float(upper)), (float(low), float(high))
+            return Correlation(column, other, *bounds, **named)
+        case "survival", [event, *edges]:
+            return Question.kinds[word](column, event, _edges(edges, named.pop("bins", 0)), **named)
+    raise ValueError("no such question, or too few or too many words")
+
+
+def _edges(words: Sequence[str], bins: int) -> tuple[float, ...]:
+    if not bins:
+        return tuple(map(float, words))
+    lower, upper = check_edges("edges", [float(word) for word in words])
+    return tuple(np.linspace(lower, upper, min(max(bins, 0), MOST_BINS) + 1).tolist())
+
+
+def _category(text: str) -> Category:
+    name, _, levels = text.partition(":")
+    return Category(name, levels.split(","))
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "importance": float,
+    "bins": int,
+    "at": lambda text: tuple(map(float, text.split(","))),
+    "by": _category,
+}

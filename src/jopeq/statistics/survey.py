@@ -27,7 +27,6 @@ from jopeq.errors import TooFewClientsError
 from jopeq.ledger import Ledger
 from jopeq.schemes.parameters import as_annotated
 from jopeq.statistics.answers import Answers
-from jopeq.statistics.parsing import question_from
 from jopeq.statistics.parts import Array, Everyone, Part
 from jopeq.statistics.questions import Answer, Count, Question, Total
 from jopeq.statistics.tables import Key, Tell, open_table, read_table, report
@@ -61,21 +60,16 @@ class Survey:
         The count is always asked too.
     epsilon, delta : float
         Privacy of one record, for all questions together.
-    clients, threshold : int
-        Most and fewest hospitals in the sum.
-    colluding : int, default 1
-        Hospitals that may be curious, or tell the server their shares.
-    hospitals_per_person : int, default 1
-        Most records of one person, in one hospital or several: with m records a person moves the
-        sum m times as far.
+    clients, threshold, colluding, hospitals_per_person : int
+        As for ``jopeq.RecordSum``.
     records : int, default 1,000,000
         Public bound on all records together. A larger one costs bits, but no noise.
     minimum : float, optional
         Answers are withheld if the noisy count, of all records or of those with the values, is
         smaller. By default 20 or five standard errors of the count, whichever is larger.
     complete : bool, default False
-        It is public that no value is missing. Missing values are then not counted, which spares the
-        answers that noise; one that is missing all the same counts as the middle of its bounds.
+        It is public that no value is missing, which spares the answers the noise of counting them;
+        one that is missing all the same counts as the middle of its bounds.
     rounds : int, default 1
         Most shares of a hospital, one per attempt at the sum. ε covers all of them.
     """
@@ -161,7 +155,7 @@ class Survey:
 
     @cached_property
     def sum(self) -> RecordSum:
-        """The private sum of the rows. Rows are computed one by one, so none moves another."""
+        """The private sum of the rows, which are computed one by one, so none moves another."""
         same = ("epsilon", "delta", "records", "rounds", "clients", "threshold", "colluding")
         terms = {name: getattr(self, name) for name in (*same, "hospitals_per_person")}
         return RecordSum(clip=1.0, sampling=1.0, batch_dependence=0.0, **terms)
@@ -183,7 +177,7 @@ class Survey:
         """The survey of another end's ``spec``, or ``ValueError``."""
         try:
             terms = json.loads(spec)
-            asked = tuple(question_from(word, given) for word, given in terms.pop("questions"))
+            asked = tuple(Question.kinds[word](**given) for word, given in terms.pop("questions"))
             return cls(asked, **terms)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"spec does not describe a survey: {error}") from error
@@ -191,9 +185,8 @@ class Survey:
     def total(self, table: Any, *, tell: Tell | None = None) -> ClippedTotal:
         """The exact total of the rows. Private.
 
-        Values that do not fit raise errors, for those who see the table anyway. If others would see
-        an error, give ``tell``: it receives the errors, text among numbers counts as missing, and
-        only a missing column stops.
+        Values that do not fit raise errors. If others than the table's owners would see an error,
+        ``tell`` receives it: text among numbers counts as missing, and only a missing column stops.
         """
         total = ClippedTotal(self.dimension, self.sum.clip)
         for rows in self._chunks(table, tell):
