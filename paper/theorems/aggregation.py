@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jopeq.entries.quantized import JoPEQ
-from jopeq.sums.shares import rotate, rotate_back, shared_stream
+from jopeq.random.streams import SharedStream
+from jopeq.sums.shares import rotate, rotate_back
 from paper.theorems.setting import Effort, noise, seed, slope, without_overload
 
 Array = NDArray[np.float64]
@@ -87,11 +88,11 @@ def _decoded_errors(
         for client, update in enumerate(updates):
             place = (coder.spec, is_rotated, trial, client)
             streams = {"seed": seed(*place), "noise": noise(*place)}
-            sent = rotate(update, 1.0, shared_stream(streams["seed"])) if is_rotated else update
+            sent = rotate(update, 1.0, SharedStream(streams["seed"])) if is_rotated else update
             payload, counted = coder.encode(sent, **streams, counts=True)
             error = coder.decode(payload) - sent
             if is_rotated:
-                rotate_back(error, shared_stream(streams["seed"]))
+                rotate_back(error, SharedStream(streams["seed"]))
             errors[trial, client] = error
             clipped += counted.clipped
             samples += counted.samples

@@ -50,7 +50,12 @@ def atomic(path: Path, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
                 os.replace(part, path)  # still locked, so that nobody sweeps it
         if fcntl is None:
             os.replace(part, path)  # Windows renames closed files only
-        _sync_folder(path.parent)
+        if os.name == "posix":  # the new name survives a power cut, where folders can be synced
+            handle = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
     finally:
         part.unlink(missing_ok=True)
 
@@ -95,16 +100,6 @@ def _is_ours(status: os.stat_result) -> bool:
     return os.name != "posix" or status.st_uid in (0, os.geteuid())
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut, where folders can be synced."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
     """Wait until no other thread or process holds ``lock``, a file of its own (not on Windows)."""
@@ -145,8 +140,9 @@ def own_folder(path: Path) -> Path:
     folder such as /tmp may lie above: only owners rename there.
     """
     path = path.resolve()
-    for missing in reversed([f for f in (path, *path.parents) if not f.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)
+    for folder in (*reversed(path.parents), path):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
     _check_folders(path)
     return path
 

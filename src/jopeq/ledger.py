@@ -8,12 +8,13 @@ import math
 import os
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jopeq.checks import check_count, check_delta, check_number, check_positive
 from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError, PlanError
@@ -102,9 +103,14 @@ class Ledger:
     def __init__(self, budget: float, delta: float = 0.0) -> None:
         check_positive("budget", budget)
         check_delta(delta)
-        self._budget, self._delta = float(budget), float(delta)
-        self._scheme: str | None = None
-        self._rounds, self._spent = 0, Composition()
+        self.budget: Final = float(budget)
+        self.delta: Final = float(delta)
+        self._most = self.budget * (1.0 + _ROUNDING)
+        self.scheme: str | None = None
+        """The spec of the last charge; None before the first."""
+        self.rounds = 0
+        """The number of updates, or shares of a private sum, that were charged."""
+        self._spent = Composition()
         self._assumptions: tuple[str, ...] = ()
         self._unit = "client"
         self._runs: dict[tuple[str, str, int], Run] = {}
@@ -125,26 +131,6 @@ class Ledger:
     # The state of the budget
 
     @property
-    def budget(self) -> float:
-        """The largest ε of the client, all rounds together."""
-        return self._budget
-
-    @property
-    def delta(self) -> float:
-        """The δ at which ε is stated."""
-        return self._delta
-
-    @property
-    def scheme(self) -> str | None:
-        """The spec of the ledger's scheme; None before the first update."""
-        return self._scheme
-
-    @property
-    def rounds(self) -> int:
-        """The number of updates charged."""
-        return self._rounds
-
-    @property
     def runs(self) -> tuple[Run, ...]:
         """The runs of private sums; none where updates are charged."""
         return tuple(self._runs.values())
@@ -161,21 +147,21 @@ class Ledger:
     def spent(self) -> Guarantee:
         """The client's guarantee so far; a record's where runs of a ``RecordSum`` were charged."""
         with self._lock:
-            spent, assumptions, rounds = self._spent, self._assumptions, self._rounds
+            spent, assumptions, rounds = self._spent, self._assumptions, self.rounds
             runs = self.runs
         if runs:
             return Guarantee(
-                epsilon=self._epsilon_of(runs),
-                delta=self._delta,
+                epsilon=self._epsilon_with(),
+                delta=self.delta,
                 unit=self._unit,
                 adversary="sum",
                 covers=(f"{count_of(self.rounds, 'round')}, failed attempts included",),
                 assumptions=assumptions,
             )
-        epsilon, theorem = spent.epsilon_at(self._delta)
+        epsilon, theorem = spent.epsilon_at(self.delta)
         return Guarantee(
             epsilon=epsilon,
-            delta=self._delta if spent.counts else 0.0,
+            delta=self.delta if spent.counts else 0.0,
             unit="client",
             covers=(f"{count_of(rounds, 'round')}, by {theorem}",) if spent.counts else (),
             assumptions=assumptions,
@@ -185,7 +171,7 @@ class Ledger:
     @property
     def remaining(self) -> float:
         """Budget minus spent ε."""
-        return max(0.0, self._budget - self.spent.epsilon)
+        return max(0.0, self.budget - self.spent.epsilon)
 
     # Encoding and charging
 
@@ -206,11 +192,12 @@ class Ledger:
         run: str = "",
         ahead: int = 0,
         about: _About | None = None,
-    ) -> None:
+    ) -> float:
         """Charge one payload, report, or share of a private sum, before anything reads the data.
 
-        Raises ``BudgetExceededError`` as ``encode`` does, and for a scheme of payloads without a
-        public clip. ``entries`` of an update may be told by tensor.
+        Returns the ε of all that was charged so far, this included. Raises
+        ``BudgetExceededError`` as ``encode`` does, and for a scheme of payloads without a public
+        clip. ``entries`` of an update may be told by tensor.
 
         Rounds of a ``RecordSum`` or ``ClientSum`` are charged one by one, and those of all runs are
         composed by their privacy losses, for every record of the data set (or for the client). A
@@ -218,21 +205,34 @@ class Ledger:
         come and go between rounds: ε holds for each. ``ahead`` computes ε of so many rounds more,
         which later processes then find on disk. ``about`` is kept for people (``Run.about``).
         """
-        if isinstance(scheme, RecordSum | ClientSum):
-            if isinstance(entries, Mapping):
-                entries = sum(entries.values())
-            self._charge_share(scheme, entries, run, ahead, about or {})
-            return
-        check_clip_is_public(scheme)
-        cost = scheme.guarantee
+        if not isinstance(scheme, RecordSum | ClientSum):
+            return self._charge_update(scheme, entries)
         if isinstance(entries, Mapping):
-            cost = scheme.cost(entries)
-        elif cost.unit == "sample":
-            cost = cost.for_update(entries)
+            entries = sum(entries.values())
         with self._lock:
-            self._spent = self._after(cost, scheme.spec)
+            begun, unit = self._begin(scheme, entries, run), scheme.guarantee.unit
+            left = begun.planned - begun.spent.rounds
+            if not left:
+                told = f"all rounds={begun.planned} of this run are spent; nothing was sent"
+                raise BudgetSpentError(f"{told}: take more rounds, or a run of another name")
+            after = begun.with_rounds(1)
+            if (spent := self._epsilon_with(after)) > self._most:
+                runs = {**self._runs, begun.key: after}.values()
+                told = f"one more round would exceed the budget of ε = {_plain(self.budget)}"
+                told += f" for every {unit} (spent in {self.rounds} rounds); nothing was sent"
+                if is_delta_short([one.spent for one in runs], self.delta, self.budget):
+                    told += f": δ = {self.delta:g} is used up, fewer and larger sums spend less"
+                raise BudgetSpentError(told)
+            for more in range(2, min(1 + ahead, left) + 1):
+                self._epsilon_with(begun.with_rounds(more))
+            asked = dict(begun.about)
+            for key, text in (about or {}).items():
+                if text and text not in asked.setdefault(key, text).split("; "):
+                    asked[key] += f"; {text}"
+            self._runs[begun.key] = replace(after, last=_today(), about=asked)
+            self._unit = unit
             self._note(scheme.guarantee, scheme.spec)
-            self._days = self._days[0] or _today(), _today()
+            return spent
 
     def covers(self, scheme: RecordSum | ClientSum, entries: int, *, run: str = "") -> int:
         """The number of further rounds of a private sum's run that can be charged.
@@ -241,12 +241,16 @@ class Ledger:
         >>> [Ledger(budget, 1e-5).covers(sums, 50) for budget in (1.0, 0.5)]
         [10, 2]
         """
+
+        def is_beyond(more: int) -> bool:
+            return self._epsilon_with(begun.with_rounds(more)) > self._most
+
         with self._lock:
             begun = self._begin(scheme, entries, run)
             left = begun.planned - begun.spent.rounds
-            if not left or self._pays(begun, left):
+            if not left or self._epsilon_with(begun.with_rounds(left)) <= self._most:
                 return left
-            return bisect_left(range(1, left), True, key=lambda more: not self._pays(begun, more))
+            return bisect_left(range(1, left), True, key=is_beyond)
 
     def most_epsilon(self, scheme: RecordSum | ClientSum, entries: int) -> float:
         """The largest ε, to a thousandth of the budget, whose whole run this ledger still pays for.
@@ -265,44 +269,17 @@ class Ledger:
                 new = self._begin(replace(scheme, epsilon=epsilon), entries, "\0")
             except PlanError:  # too little for these records, or too much for δ
                 return epsilon <= self.remaining
-            spent = self._epsilon_of((*self.runs, new.with_rounds(sums)))
-            return spent <= self._budget * (1.0 + _ROUNDING)
+            return self._epsilon_with(new.with_rounds(sums)) <= self._most
 
         sums = scheme.sums if isinstance(scheme, RecordSum) else scheme.rounds
-        step = min(self._budget, MAX_EPSILON) / 1000.0
+        step = min(self.budget, MAX_EPSILON) / 1000.0
         return step * bisect_left(range(1, 1001), True, key=lambda k: not is_paid(step * k))
-
-    def _charge_share(
-        self, scheme: RecordSum | ClientSum, entries: int, name: str, ahead: int, about: _About
-    ) -> None:
-        with self._lock:
-            run, unit = self._begin(scheme, entries, name), scheme.guarantee.unit
-            left = run.planned - run.spent.rounds
-            if not left:
-                told = f"all rounds={run.planned} of this run are spent; nothing was sent"
-                raise BudgetSpentError(f"{told}: take more rounds, or a run of another name")
-            if not self._pays(run, 1):
-                after = {**self._runs, run.key: run.with_rounds(1)}.values()
-                told = f"one more round would exceed the budget of ε = {_plain(self._budget)}"
-                told += f" for every {unit} (spent in {self._rounds} rounds); nothing was sent"
-                if is_delta_short([one.spent for one in after], self._delta, self._budget):
-                    told += f": δ = {self._delta:g} is used up, fewer and larger sums spend less"
-                raise BudgetSpentError(told)
-            for more in range(2, min(1 + ahead, left) + 1):
-                self._pays(run, more)
-            asked = dict(run.about)
-            for key, text in about.items():
-                if text and text not in asked.setdefault(key, text).split("; "):
-                    asked[key] += f"; {text}"
-            self._runs[run.key] = replace(run.with_rounds(1), last=_today(), about=asked)
-            self._unit = unit
-            self._note(scheme.guarantee, scheme.spec)
 
     def _begin(self, scheme: RecordSum | ClientSum, entries: int, name: str) -> Run:
         """The run as far as it was charged; raises where this ledger cannot count it."""
         once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
         self._check_process()
-        if self._spent.counts or self._delta < LEAST_DELTA:
+        if self._spent.counts or self.delta < LEAST_DELTA:
             told = f"a ledger of sums needs a delta of at least {LEAST_DELTA:g} and has no updates"
             raise LedgerError(f"{told}: Ledger(budget, delta=1e-5)", code="scheme")
         if self._runs and unit != self._unit:
@@ -316,55 +293,68 @@ class Ledger:
         least = min(run.spent.multiplier, once.multiplier)
         return replace(run, spent=replace(run.spent, multiplier=least))
 
-    def _pays(self, run: Run, more: int) -> bool:
-        """True if the budget allows this many more rounds of a run."""
-        after = {**self._runs, run.key: run.with_rounds(more)}
-        return self._epsilon_of(after.values()) <= self._budget * (1.0 + _ROUNDING)
-
-    def _epsilon_of(self, runs: Iterable[Run]) -> float:
-        return _epsilon(tuple([run.spent for run in runs]), self._delta, self._budget)
+    def _epsilon_with(self, *changed: Run) -> float:
+        """ε of all runs, of which these take the place of those of their keys."""
+        runs = dict(self._runs)
+        for run in changed:
+            runs[run.key] = run
+        return _epsilon(tuple(map(attrgetter("spent"), runs.values())), self.delta, self.budget)
 
     def _note(self, cost: Guarantee, spec: str) -> None:
         self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
-        self._scheme, self._rounds = spec, self._rounds + 1
+        self.scheme, self.rounds = spec, self.rounds + 1
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             told = "this ledger belongs to another process, and a copy would spend its budget again"
             raise LedgerError(f"{told}: load the ledger's file in this process", code="process")
 
-    def _after(self, cost: Guarantee, spec: str) -> Composition:
-        """The composition after this update; raises if that exceeds the budget."""
-        if self._scheme not in (None, spec):
-            told = f"this ledger is bound to scheme {self._scheme}, got {spec}"
-            raise LedgerError(f"{told}: give the other a ledger of its own", code="scheme")
-        if (cost.adversary, cost.unit) != ("server", "update"):
-            told = f"one {cost.unit} against {cost.adversary!r}"
-            raise LedgerError(
-                f"updates against the server are counted here, got {told}", code="unit"
-            )
-        if self._runs:
-            raise LedgerError(
-                "this ledger counts rounds of a private sum: use another for updates", code="scheme"
-            )
-        self._check_process()
-        if math.isinf(cost.epsilon):
-            told = "this update has no privacy guarantee against the server: no budget allows it"
-            raise BudgetExceededError(f"{told}; nothing was encoded", code="no-guarantee")
-        after = self._spent + cost.mechanisms
-        if self._delta == 0.0 and any(m.delta for m, _ in after.counts):
-            told = "this update needs a δ above 0, this ledger has none: Ledger(..., delta=1e-5)"
-            raise BudgetExceededError(f"{told}; nothing was encoded", code="needs-delta")
-        total = after.epsilon_at(self._delta)[0]
-        if total > self._budget * (1.0 + _ROUNDING):
-            spent = self._spent.epsilon_at(self._delta)[0]
-            alone = cost.mechanisms.epsilon_at(self._delta)[0]
-            raise BudgetSpentError(
-                f"this update costs ε = {digits_up(alone, 6)} and the client's total would be "
-                f"{digits_up(total, 6)}, above its budget of {_plain(self._budget)} (spent so far: "
-                f"{digits_up(spent, 6)} in {self._rounds} rounds); nothing was encoded"
-            )
-        return after
+    def _charge_update(self, scheme: Scheme | Sphere, entries: int | Mapping[str, int]) -> float:
+        check_clip_is_public(scheme)
+        cost = scheme.guarantee
+        if isinstance(entries, Mapping):
+            cost = scheme.cost(entries)
+        elif cost.unit == "sample":
+            cost = cost.for_update(entries)
+        with self._lock:
+            if self.scheme not in (None, scheme.spec):
+                told = f"this ledger is bound to scheme {self.scheme}, got {scheme.spec}"
+                raise LedgerError(f"{told}: give the other a ledger of its own", code="scheme")
+            if (cost.adversary, cost.unit) != ("server", "update"):
+                told = f"one {cost.unit} against {cost.adversary!r}"
+                raise LedgerError(
+                    f"updates against the server are counted here, got {told}", code="unit"
+                )
+            if self._runs:
+                raise LedgerError(
+                    "this ledger counts rounds of a private sum: use another for updates",
+                    code="scheme",
+                )
+            self._check_process()
+            if math.isinf(cost.epsilon):
+                told = (
+                    "this update has no privacy guarantee against the server: no budget allows it"
+                )
+                raise BudgetExceededError(f"{told}; nothing was encoded", code="no-guarantee")
+            after = self._spent + cost.mechanisms
+            if self.delta == 0.0 and any(m.delta for m, _ in after.counts):
+                told = (
+                    "this update needs a δ above 0, this ledger has none: Ledger(..., delta=1e-5)"
+                )
+                raise BudgetExceededError(f"{told}; nothing was encoded", code="needs-delta")
+            total = after.epsilon_at(self.delta)[0]
+            if total > self._most:
+                spent = self._spent.epsilon_at(self.delta)[0]
+                alone = cost.mechanisms.epsilon_at(self.delta)[0]
+                raise BudgetSpentError(
+                    f"this update costs ε = {digits_up(alone, 6)} and the client's total would be "
+                    f"{digits_up(total, 6)}, above its budget of {_plain(self.budget)} (spent so "
+                    f"far: {digits_up(spent, 6)} in {self.rounds} rounds); nothing was encoded"
+                )
+            self._spent = after
+            self._note(scheme.guarantee, scheme.spec)
+            self._days = self._days[0] or _today(), _today()
+            return total
 
     # To disk and back
 
@@ -373,15 +363,15 @@ class Ledger:
         with self._lock:
             content = {
                 "format": _FORMAT,
-                "budget": self._budget,
-                "delta": self._delta,
-                "scheme": self._scheme,
-                "rounds": self._rounds,
+                "budget": self.budget,
+                "delta": self.delta,
+                "scheme": self.scheme,
+                "rounds": self.rounds,
                 "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
                 "assumptions": list(self._assumptions),
                 "days": list(self._days),
                 "unit": self._unit,
-                "runs": [asdict(run) for run in self.runs],
+                "runs": list(map(asdict, self._runs.values())),
             }
         return json.dumps({**content, "sha256": _checksum(content)}, indent=1, allow_nan=False)
 
@@ -427,12 +417,15 @@ class Ledger:
             check_number("epsilon", epsilon)
             check_delta(own_delta)
             counts.append((Mechanism(epsilon, own_delta), check_count("times", times)))
-        ledger._scheme, ledger._rounds = scheme, check_count("rounds", rounds)
+        ledger.scheme, ledger.rounds = scheme, check_count("rounds", rounds)
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions, ledger._unit, ledger._days = tuple(assumptions), unit, (first, last)
-        for run in [Run.restored(**one) for one in runs]:
+        charged = 0
+        for one in runs:
+            run = Run.restored(**one)
             ledger._runs[run.key] = run
-        if runs and rounds != sum([run.spent.rounds for run in ledger.runs]):
+            charged += run.spent.rounds
+        if runs and rounds != charged:
             raise ValueError("its rounds are not those of its runs")
         return ledger
 

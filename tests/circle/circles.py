@@ -88,16 +88,13 @@ class Circle:
     def answer(self, number, message, content=CONTENT):
         """A reply by a member that lives in files; None if it refuses."""
 
-        def train(attempt):
-            drawn = self.random.integers(0, 1 << self.bits, self.length)
-            self.vectors[number] = drawn
-            return drawn
-
         self.clients[number] = self.member(number)
         try:
-            return self.clients[number].answer(
-                message, content=content, train=train, encode=lambda attempt, trained: trained
-            )
+            found = self.clients[number].accept(message, content=content)
+            if isinstance(found, bytes):
+                return found
+            self.vectors[number] = self.random.integers(0, 1 << self.bits, self.length)
+            return found.finish(self.vectors[number])
         except (ProtocolError, BudgetSpentError) as error:
             self.refusals[number] = error
             return None

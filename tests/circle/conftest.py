@@ -48,7 +48,8 @@ class Round:
 
     def answer(self, step, number, message):
         """One client's reply, by a client that lives in a file between its messages."""
-        client = Client.from_bytes(self.clients[number].to_bytes(), **self.keys[number])
+        before = self.clients[number]
+        client = Client.from_bytes(before.to_bytes(), before.terms, **self.keys[number])
         try:
             if step == "masked":
                 client.receive(message)

@@ -61,15 +61,15 @@ def test_attempts_that_no_client_takes(circle):
         "attempt 9": {"numbers": struct.pack("<QI", 1, 9)},
         "attempt 0": {"numbers": struct.pack("<QI", 1, 0)},
         "another content": {"content": digest(b"another model")},
-        "another plan": {"plan": Plan(bits=8, length=20, text="for 3").to_bytes()},
-        "fewer bits": {"plan": Plan(bits=7, length=20, text="for 4").to_bytes()},
+        "another plan": {"plan": Plan(bits=8, length=20, text="for 3").encoded},
+        "fewer bits": {"plan": Plan(bits=7, length=20, text="for 4").encoded},
         "below the threshold": {
-            **entries([first, second]), "plan": Plan(bits=8, length=20, text="for 2").to_bytes()
+            **entries([first, second]), "plan": Plan(bits=8, length=20, text="for 2").encoded
         },
         "named twice": entries([first, second, rest[0], rest[0]]),
         "itself twice": entries(sorted([own, own, *others[:2]])),
         "in another order": entries([second, first, *rest]),
-        "not named": {**entries(others), "plan": Plan(bits=8, length=20, text="for 3").to_bytes()},
+        "not named": {**entries(others), "plan": Plan(bits=8, length=20, text="for 3").encoded},
         "a stranger": entries(sorted([own, *others[:2], stranger])),
         "a swapped key": entries(sorted(swapped)),
         "somebody unknown": entries(sorted([own, *others[1:], unknown])),
@@ -96,7 +96,7 @@ def test_a_server_that_tells_members_different_things_gets_noise(circle, part, a
     changes["content"] = {"content": digest(b"another model")}
     smaller = [e for e in listed(messages[1]) if e[:32] != one.identity(4)]
     changes["cohort"] = {
-        "entries": b"".join(smaller), "plan": Plan(bits=4, length=20_000, text="for 3").to_bytes()
+        "entries": b"".join(smaller), "plan": Plan(bits=4, length=20_000, text="for 3").encoded
     }  # fmt: skip
     if part == "content":
         content = digest(b"another model")

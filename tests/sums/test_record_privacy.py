@@ -15,7 +15,7 @@ from dp_accounting import get_epsilon_gaussian
 
 import jopeq
 from jopeq.noise.gaussian_rounding import GaussianRounding
-from jopeq.random.streams import PrivateStream
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.sums.clipped_total import UNITS
 from jopeq.sums.record_accounting import (
     RecordRounds,
@@ -26,7 +26,7 @@ from jopeq.sums.record_accounting import (
 )
 from jopeq.sums.record_plan import FINE, RECORD_GRID, capacity_of, distance_of, tau_of
 from jopeq.sums.record_sum import place
-from jopeq.sums.shares import layers, rotate, shared_stream
+from jopeq.sums.shares import layers, rotate
 from jopeq.sums.sum_law import SumPrivacy, least_sigmas
 from jopeq.wire.rotation import rotate_block
 
@@ -218,7 +218,7 @@ def test_the_distance_of_rotated_floats():
     others = np.full(dimension, int(count * UNITS / math.sqrt(dimension)), dtype=np.int64)
     turned = []
     for total in (others, others + record):
-        turned.append(rotate(total, bound / UNITS, shared_stream(SEED)))
+        turned.append(rotate(total, bound / UNITS, SharedStream(SEED)))
     apart = np.linalg.norm(turned[1] - turned[0])
     allowed = float(distance_of(bound, dimension, count, 0.0, Decimal("1e-9")))
     assert bound * (1 - 1e-6) <= apart <= bound * (1 + 1e-6) <= allowed
@@ -227,8 +227,8 @@ def test_the_distance_of_rotated_floats():
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
 def test_totals_of_any_type_are_scaled_in_float64(kind):
     values = np.random.default_rng(3).integers(-(2**23), 2**23, 3000).astype(kind)
-    found = rotate(values, 1 / 3, shared_stream(SEED))
-    expected, shared = values.astype(np.float64) * (1 / 3), shared_stream(SEED)
+    found = rotate(values, 1 / 3, SharedStream(SEED))
+    expected, shared = values.astype(np.float64) * (1 / 3), SharedStream(SEED)
     for first, last, start in layers(len(values)):
         expected[first:last] = rotate_block(expected[first:last], start, shared)
     assert found.tobytes() == expected.tobytes()
@@ -343,7 +343,7 @@ def test_a_canary_is_hidden_as_well_as_is_stated_and_no_better():
     plan = scheme.plan(dimension)
     canary = np.full((1, dimension), 1.0)
     totals = [jopeq.ClippedTotal(dimension, 1.0).add(rows) for rows in (canary, canary[:0])]
-    direction = rotate(totals[0].values, plan.bound / UNITS, shared_stream(SEED))
+    direction = rotate(totals[0].values, plan.bound / UNITS, SharedStream(SEED))
     direction /= np.linalg.norm(direction)
     scores = np.empty((2, trials))
     for trial in range(trials):  # the same noise in both worlds: their means differ less by chance

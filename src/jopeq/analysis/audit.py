@@ -21,7 +21,7 @@ from jopeq.analysis.empirical import (
     report_epsilon,
 )
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
-from jopeq.random.streams import SEED_BYTES, PrivateStream
+from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.client_sum import ClientSum
@@ -30,7 +30,7 @@ from jopeq.sums.record_accounting import RecordRounds, epsilon_of
 from jopeq.sums.record_plan import RECORD_GRID, RecordPlan
 from jopeq.sums.record_sample import draw_records
 from jopeq.sums.record_sum import RecordSum
-from jopeq.sums.shares import centre, rotate_back, shared_stream
+from jopeq.sums.shares import centre, rotate_back
 
 Array = NDArray[np.float64]
 
@@ -191,7 +191,7 @@ class _Attack:
         self._seed = bytes(SEED_BYTES)
         self._canaries = np.eye(plan.dimension) * scheme.clip
         for row in self._canaries:
-            rotate_back(row, shared_stream(self._seed))
+            rotate_back(row, SharedStream(self._seed))
         self._shift = plan.bound / RECORD_GRID  # in steps
         self._variance = plan.honest * plan.sigma**2
 

@@ -5,12 +5,11 @@ the masks cancel; if one is missing, nothing opens and a smaller cohort is asked
 key serves one answer. ``CircleServer`` and ``CircleClient`` exchange bytes; the transport, the
 ledger and the mechanism are the caller's.
 
-A circle of three, in one process. ``train`` and ``encode`` run once an attempt, after the ledger
-was charged; here they send what each member knows.
+A circle of three, in one process, where each member sends what it knows.
 
 >>> import tempfile
 >>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
->>> from jopeq.circle import CircleClient, CircleServer, CircleTerms, Plan, digest
+>>> from jopeq.circle import CircleClient, CircleServer, CircleTerms, Due, Plan, digest
 >>> terms = CircleTerms(
 ...     circle="hospitals", spec="example", clients=3, threshold=3, colluding=1,
 ...     plan=lambda clients: Plan(bits=16, length=2),
@@ -29,14 +28,13 @@ was charged; here they send what each member knows.
 ...     messages = server.start(clients, round_number=number_of_round, content=content)
 ...     while messages:
 ...         exchanges += 1
-...         messages = server.step(
-...             (number, clients[number].answer(
-...                 message, content=content,
-...                 train=lambda attempt: [number, 10 * number],
-...                 encode=lambda attempt, trained: trained,
-...             ))
-...             for number, message in messages.items()
-...         )
+...         replies = []
+...         for number, message in messages.items():
+...             found = clients[number].accept(message, content=content)
+...             if isinstance(found, Due):  # a share, for which the ledger was charged
+...                 found = found.finish([number, 10 * number])
+...             replies.append((number, found))
+...         messages = server.step(replies)
 ...     print(exchanges, server.total.tolist(), server.cohort)
 2 [6, 60] (1, 2, 3)
 1 [6, 60] (1, 2, 3)
@@ -50,9 +48,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from itertools import starmap
 from typing import Literal
 
-from jopeq.checks import check_count, check_recovery
+from jopeq.checks import check_count, check_recovery, set_fields
 from jopeq.circle import crypto
 from jopeq.circle.crypto import LEAST_BITS, MOST_BITS
 from jopeq.circle.messages import KEY_BYTES, SIGNATURE_BYTES, Terms
@@ -61,7 +60,7 @@ from jopeq.random.streams import SEED_BYTES
 
 HEAD = b"JoPC\x01"  # and the version
 DIGEST_BYTES = 32
-ENTRY_BYTES = 2 * KEY_BYTES + 8 + SIGNATURE_BYTES
+_ENTRY = struct.Struct(f"<{KEY_BYTES}s{KEY_BYTES}sQ{SIGNATURE_BYTES}s")
 
 Dropouts = Literal["repeat", "recover"]
 
@@ -86,7 +85,10 @@ def kind_of(data: bytes) -> int:
 
 def frame(*parts: bytes) -> bytes:
     """All parts, each after its length: different parts never give the same bytes."""
-    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    framed = list[bytes]()
+    for part in parts:
+        framed += len(part).to_bytes(8, "little"), part
+    return b"".join(framed)
 
 
 def pack_message(kind: Kind, *parts: bytes) -> bytes:
@@ -125,8 +127,8 @@ def fingerprint(trusted: Iterable[bytes]) -> str:
     >>> fingerprint([bytes(32)])
     '79ee 563e 8035 71ad 7116 f769 bb80 ae51'
     """
-    found = hashlib.sha256(b"jopeq circle trusted\0" + b"".join(sorted(trusted))).hexdigest()[:32]
-    return " ".join(found[at : at + 4] for at in range(0, 32, 4))
+    found = hashlib.sha256(b"jopeq circle trusted\0" + b"".join(sorted(trusted))).digest()
+    return found[:16].hex(" ", 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +143,11 @@ class Plan:
     text: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bits", check_count("bits", self.bits, LEAST_BITS, MOST_BITS))
-        object.__setattr__(self, "length", check_count("length", self.length, 1, 1 << 48))
+        bits = check_count("bits", self.bits, LEAST_BITS, MOST_BITS)
+        set_fields(self, bits=bits, length=check_count("length", self.length, 1, 1 << 48))
 
-    def to_bytes(self) -> bytes:
+    @cached_property
+    def encoded(self) -> bytes:
         numbers = self.bits.to_bytes(1, "little") + self.length.to_bytes(8, "little")
         return frame(numbers, self.text.encode())
 
@@ -191,21 +194,15 @@ class CircleTerms:
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r:.80}")
         for name, least in (("clients", 1), ("colluding", 0), ("attempts", 1)):
-            object.__setattr__(self, name, check_count(name, getattr(self, name), least, 1 << 20))
+            set_fields(self, **{name: check_count(name, getattr(self, name), least, 1 << 20)})
         threshold = check_count("threshold", self.threshold, self.colluding + 2, self.clients)
-        object.__setattr__(self, "threshold", threshold)
+        set_fields(self, threshold=threshold)
         if self.dropouts not in ("repeat", "recover"):
             raise ValueError(f'dropouts must be "repeat" or "recover", got {self.dropouts!r:.80}')
         if self.unsigned not in (True, False):
             raise ValueError(f"unsigned must be True or False, got {self.unsigned!r:.80}")
         if self.dropouts == "recover":
             check_recovery(self.clients, self.threshold, self.colluding)
-
-    def honest(self, clients: int) -> int:
-        """Shares of noise in a sum that was asked of so many, after all that an attacker knows."""
-        if self.unsigned:
-            return 1
-        return (self.threshold if self.dropouts == "recover" else clients) - self.colluding
 
     @cached_property
     def encoded(self) -> bytes:
@@ -217,7 +214,7 @@ class CircleTerms:
         """Hash of the terms and the trusted identities: whoever has another joins no cohort."""
         if self.unsigned == bool(trusted):
             raise ValueError("trusted lists the identities of all members, or unsigned is True")
-        if any(not isinstance(one, bytes) or len(one) != KEY_BYTES for one in trusted):
+        if {*map(type, trusted)} - {bytes} or {*map(len, trusted)} - {KEY_BYTES}:
             raise ValueError(f"trusted must hold public keys of {KEY_BYTES} bytes")
         listed = b"".join(sorted(set(trusted)))
         return hashlib.sha256(b"jopeq circle\0" + frame(self.encoded, listed)).digest()
@@ -237,14 +234,13 @@ class Entry:
         return b"jopeq circle entry\0" + bound + self.identity + self.key + serial
 
     def to_bytes(self) -> bytes:
-        return self.identity + self.key + self.serial.to_bytes(8, "little") + self.signature
+        return _ENTRY.pack(self.identity, self.key, self.serial, self.signature)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Entry:
-        if len(data) != ENTRY_BYTES:
-            raise ProtocolError(f"an entry has {ENTRY_BYTES} bytes, got {len(data)}")
-        serial = int.from_bytes(data[64:72], "little")
-        return cls(data[:32], data[32:64], serial, data[72:])
+        if len(data) != _ENTRY.size:
+            raise ProtocolError(f"an entry has {_ENTRY.size} bytes, got {len(data)}")
+        return cls(*_ENTRY.unpack(data))
 
     def check(self, bound: bytes, trusted: Collection[bytes]) -> None:
         """``ProtocolError`` unless a trusted identity signed a usable key for this circle."""
@@ -269,19 +265,10 @@ class Attempt:
     entries: tuple[Entry, ...] = ()
     """Members of the cohort by rising identity; none while it is not named."""
 
-    @property
-    def clients(self) -> int:
-        return len(self.entries)
-
-    @property
-    def honest(self) -> int:
-        """Shares of noise that hide one share; see ``CircleTerms.honest``."""
-        return self.terms.honest(self.clients or self.terms.threshold)
-
     @cached_property
     def plan(self) -> Plan:
         """The vectors of this cohort; before it is named, of the smallest."""
-        return self.terms.plan(self.clients or self.terms.threshold)
+        return self.terms.plan(len(self.entries) or self.terms.threshold)
 
     @cached_property
     def encoded(self) -> bytes:
@@ -289,7 +276,7 @@ class Attempt:
         if not self.entries:
             return pack_message(Kind.OFFER, *self._parts())
         listed = b"".join(entry.to_bytes() for entry in self.entries)
-        return pack_message(Kind.ATTEMPT, *self._parts(), self.plan.to_bytes(), listed)
+        return pack_message(Kind.ATTEMPT, *self._parts(), self.plan.encoded, listed)
 
     def _parts(self) -> tuple[bytes, ...]:
         numbers = self.round.to_bytes(8, "little") + self.attempt.to_bytes(4, "little")
@@ -318,20 +305,19 @@ class Attempt:
                 f"numbers, seed and content of an attempt have {sizes} bytes, got {found}"
             )
         plan, listed = rest or (b"", b"")
-        count, over = divmod(len(listed), ENTRY_BYTES)
+        count, over = divmod(len(listed), _ENTRY.size)
         if rest and (over or not terms.threshold <= count <= terms.clients):
             told = f"a cohort has {terms.threshold} to {terms.clients} members"
-            raise ProtocolError(f"{told}, the server names {len(listed) / ENTRY_BYTES:g}")
-        starts = range(0, len(listed), ENTRY_BYTES)
+            raise ProtocolError(f"{told}, the server names {len(listed) / _ENTRY.size:g}")
         attempt = cls(
             terms=terms,
             round=int.from_bytes(numbers[:8], "little"),
             attempt=int.from_bytes(numbers[8:], "little"),
             seed=seed,
             content=content,
-            entries=tuple([Entry.from_bytes(listed[at : at + ENTRY_BYTES]) for at in starts]),
+            entries=tuple(starmap(Entry, _ENTRY.iter_unpack(listed))),
         )
-        if rest and attempt.plan.to_bytes() != plan:
+        if rest and attempt.plan.encoded != plan:
             raise ProtocolError(f"the server's plan for {count} members is another: {plan!r:.200}")
         vars(attempt)["encoded"] = data  # every part was compared, or has its exact length
         return attempt

@@ -34,9 +34,6 @@ from jopeq.errors import ProtocolError
 from jopeq.files import alone, atomic, boot_id, check_own_file, own_folder
 from jopeq.random.streams import fresh_seed
 
-Train = Callable[[Attempt], Any]
-Encode = Callable[[Attempt, Any], Any]
-
 
 class Due(NamedTuple):
     """A share that was agreed to and paid for: ``finish`` masks and signs its integers."""
@@ -97,26 +94,12 @@ class CircleClient:
         self._key, self._round = runtime / f".{name}.key", runtime / f".{name}.round"
         self._private, self._seen, self._chain = b"", dict[str, int](), ""  # read by ``_opened``
 
-    def answer(
-        self, message: bytes, *, content: bytes | None = None, train: Train, encode: Encode
-    ) -> bytes:
-        """The reply to any message of the circle: ``accept``, and where a share is due, ``finish``.
-
-        ``train(attempt)`` samples afresh and computes what stays at home. ``encode(attempt,
-        trained)`` draws fresh noise for ``attempt.honest`` shares and returns
-        ``attempt.plan.length`` integers. Neither may fail because of the data: a missing reply is
-        seen.
-        """
-        found = self.accept(message, content=content)
-        if isinstance(found, bytes):
-            return found
-        return found.finish(encode(found.attempt, train(found.attempt)))
-
     def accept(self, message: bytes, *, content: bytes | None = None) -> bytes | Due:
         """The reply to a message that needs no share; else the share that is due, and paid for.
 
         ``content`` is the ``digest`` of what came with the message; only messages that train need
-        it (``CircleServer.is_training``). All refusals are made here.
+        it (``CircleServer.is_training``). All refusals are made here: what computes the share must
+        not fail because of the data, as a missing reply is seen.
         """
         if kind_of(message) == Kind.ASK:
             offered, nonce = read_message(message, Kind.ASK, 2)
@@ -129,8 +112,7 @@ class CircleClient:
         attempt = Attempt.from_bytes(message, self.terms)
         transcript = attempt.transcript(self._bound)
         with self._opened():
-            private, at = self._private, self._find(attempt)
-            serials = {entry.identity.hex(): entry.serial for entry in attempt.entries}
+            private, (at, serials) = self._private, self._find(attempt)
             self._check(attempt, content, serials)
             self._keep(b"")
             self._pay(attempt, transcript, serials)
@@ -139,9 +121,7 @@ class CircleClient:
         def finish(share: Any) -> bytes:
             total = to_ring(share, attempt.plan.bits)
             if len(total) != attempt.plan.length:
-                raise ValueError(
-                    f"encode must return {attempt.plan.length} integers, got {len(total)}"
-                )
+                raise ValueError(f"a share has {attempt.plan.length} integers, got {len(total)}")
             for other, entry in enumerate(attempt.entries):
                 if other != at:
                     key = crypto.mask_key(private, entry.key, transcript, at, other, crypto.CIRCLE)
@@ -158,17 +138,24 @@ class CircleClient:
 
     # Refusals
 
-    def _find(self, attempt: Attempt) -> int:
-        """The client's position in the cohort; ``ProtocolError`` unless all entries are good."""
-        entries = attempt.entries
-        identities = [entry.identity for entry in entries]
-        if identities != sorted(set(identities)):
-            raise ProtocolError("the identities of a cohort must rise")
-        if len({entry.key for entry in entries}) != len(entries):
-            raise ProtocolError("two keys of the cohort are the same")
-        if self._me not in identities:
+    def _find(self, attempt: Attempt) -> tuple[int, dict[str, int]]:
+        """The client's position in the cohort, and the serials of all.
+
+        ``ProtocolError`` unless all entries are good.
+        """
+        entries, keys, last = attempt.entries, set[bytes](), b""
+        serials, at = dict[str, int](), -1
+        for place, entry in enumerate(entries):
+            if entry.identity <= last:
+                raise ProtocolError("the identities of a cohort must rise")
+            if entry.key in keys:
+                raise ProtocolError("two keys of the cohort are the same")
+            if entry.identity == self._me:
+                at = place
+            last, serials[entry.identity.hex()] = entry.identity, entry.serial
+            keys.add(entry.key)
+        if at < 0:
             raise ProtocolError("the cohort does not name this client")
-        at = identities.index(self._me)
         if not self._private or entries[at].key != crypto.public(self._private):
             raise ProtocolError(
                 "the cohort has another key than this client's unused one: an attempt was repeated "
@@ -176,7 +163,7 @@ class CircleClient:
             )
         for entry in entries:
             entry.check(self._bound, self._trusted)
-        return at
+        return at, serials
 
     def _check(self, attempt: Attempt, content: bytes | None, serials: Mapping[str, int]) -> None:
         """Refuse other contents, and members whose ledger counts less than in any circle before."""
@@ -209,10 +196,11 @@ class CircleClient:
                 check_own_file(self._serials)
                 self._seen = json.loads(self._serials.read_bytes())
             shares, self._chain = _read_chain(self.audit)
-            sent = [state["serial"], self._seen.get(self._me.hex(), 0)]
-            sent += [share["serial"] for share in shares[-1:]]
-            if (found := self._count()) < max(sent):
-                told = f"the ledger counts {found} shares and this client has sent {max(sent)}"
+            sent = max(state["serial"], self._seen.get(self._me.hex(), 0))
+            if shares:
+                sent = max(sent, shares[-1]["serial"])
+            if (found := self._count()) < sent:
+                told = f"the ledger counts {found} shares and this client has sent {sent}"
                 raise ProtocolError(f"{told}: it was restored; count the missing ones first")
             yield
 
@@ -238,7 +226,8 @@ class CircleClient:
         known = {} if self.terms.unsigned else serials  # else of identities that anybody invents
         for one, serial in {**known, self._me.hex(): self._count()}.items():
             self._seen[one] = max(serial, self._seen.get(one, 0))
-        _write(self._serials, json.dumps(self._seen).encode())
+        with atomic(self._serials, mode=0o600) as file:
+            file.write(json.dumps(self._seen).encode())
 
     def _next_entry(self) -> bytes:
         """The client's unused key, a new one if there is none, with its signature."""
@@ -251,7 +240,8 @@ class CircleClient:
     def _keep(self, private: bytes) -> None:
         """Keep this unused key, which serves one answer, or none."""
         state = {"key": private.hex(), "serial": self._count(), "boot": boot_id()}
-        _write(self._key, json.dumps(state).encode())
+        with atomic(self._key, mode=0o600) as file:
+            file.write(json.dumps(state).encode())
         self._private = private
 
     # The protocol of ``Server`` and ``Client``: a message PHASE holds the client's number, the
@@ -263,18 +253,17 @@ class CircleClient:
         if len(number) != 8 or attempt.entries:
             raise ProtocolError("PHASE names a number of 8 bytes and an attempt without a cohort")
         kind = messages.kind_of(inner)
+        terms = recovery_terms(attempt, self._bound, round=messages.round_of(inner))
         with self._opened():
             if kind == messages.Kind.INBOX:
                 self._check(attempt, content, {})
-                return self._receive(attempt, inner)
+                return self._receive(attempt, terms, inner)
             if kind == messages.Kind.TERMS:
-                round_id = messages.Terms.from_bytes(inner).round
-                mine = recovery_terms(attempt, self._bound, round=round_id)
                 me, serial = int.from_bytes(number, "little"), self._count()
-                client = Client(mine, me, serial=serial, **self._options)
+                client = Client(terms, me, serial=serial, **self._options)
                 reply = client.keys(inner)
             else:
-                client = self._load_round(attempt)
+                client = self._load_round(terms)
                 steps = {
                     messages.Kind.ROSTER: client.shares,
                     messages.Kind.SURVIVORS: client.open if self.terms.unsigned else client.sign,
@@ -288,9 +277,9 @@ class CircleClient:
             self._save_round(client)
         return pack_message(Kind.ANSWER, reply)
 
-    def _receive(self, attempt: Attempt, inbox: bytes) -> bytes | Due:
+    def _receive(self, attempt: Attempt, terms: messages.Terms, inbox: bytes) -> bytes | Due:
         """Pay for the share that is due; a complaint costs nothing."""
-        client = self._load_round(attempt)
+        client = self._load_round(terms)
         try:
             client.receive(inbox)
         except ProtocolError as error:
@@ -302,7 +291,7 @@ class CircleClient:
 
         def finish(share: Any) -> bytes:
             with alone(self._lock):
-                if self._load_round(attempt).to_bytes() != client.to_bytes():
+                if self._load_round(terms).to_bytes() != client.to_bytes():
                     raise ProtocolError("another attempt has begun while this client trained")
                 reply = client.mask(share)
                 self._save_round(client)
@@ -314,23 +303,21 @@ class CircleClient:
     def _options(self) -> dict[str, Any]:
         return {} if self.terms.unsigned else {"identity": self._identity, "trusted": self._trusted}
 
-    def _load_round(self, attempt: Attempt) -> Client:
+    def _load_round(self, terms: messages.Terms) -> Client:
         if not self._round.exists():
             raise ProtocolError("this client takes part in no attempt: it has not begun here")
         check_own_file(self._round, is_secret=True)
         boot, state = self._round.read_bytes().split(b"\n", 1)
         if boot.decode() != boot_id():
             raise ProtocolError("this client was restarted in the middle of the attempt")
-        client = Client.from_bytes(state, **self._options)
-        if client.terms.spec != recovery_terms(attempt, self._bound).spec:
-            raise ProtocolError("the message belongs to another attempt than this client's")
-        return client
+        return Client.from_bytes(state, terms, **self._options)
 
     def _save_round(self, client: Client) -> None:
         if client.phase == "done":
             self._round.unlink()
-        else:
-            _write(self._round, boot_id().encode() + b"\n" + client.to_bytes())
+            return
+        with atomic(self._round, mode=0o600) as file:
+            file.write(boot_id().encode() + b"\n" + client.to_bytes())
 
     def __repr__(self) -> str:
         return f"CircleClient(circle={self.terms.circle!r}, identity={self._me.hex()}, <secrets>)"
@@ -341,11 +328,6 @@ def joins(message: bytes) -> bool:
     if kind_of(message) != Kind.PHASE:
         return kind_of(message) == Kind.ASK
     return messages.kind_of(read_message(message, Kind.PHASE, 3)[2]) == messages.Kind.TERMS
-
-
-def _write(path: Path, data: bytes) -> None:
-    with atomic(path, mode=0o600) as file:
-        file.write(data)
 
 
 def read_audit(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

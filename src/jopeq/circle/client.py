@@ -192,10 +192,11 @@ class Client:
         return json.dumps(state).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, **options: Any) -> Client:
-        """The client that ``to_bytes`` wrote; takes its keyword arguments again."""
+    def from_bytes(cls, data: bytes, terms: Terms, **options: Any) -> Client:
+        """The client of these terms that ``to_bytes`` wrote; takes its keyword arguments again."""
         state = json.loads(data)
-        terms = Terms.from_bytes(bytes.fromhex(state["terms"]))
+        if state["terms"] != terms.to_bytes().hex():
+            raise ProtocolError("the message belongs to another attempt than this client's")
         client = cls(terms, state["me"], serial=state["serial"], **options)
         client.phase, client._list = state["phase"], state["list"]
         client._senders = state["senders"]

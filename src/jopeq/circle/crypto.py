@@ -11,6 +11,8 @@ key makes one stream only.
 from __future__ import annotations
 
 import hashlib
+import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,8 +55,7 @@ def mask_key(
     Different public keys can agree on one secret: without the positions, whoever sends such a twin
     of a client's key would make masks of other pairs cancel.
     """
-    info = label + _positions(min(one, two), max(one, two))
-    return _derive(_agree(private, other), transcript, info)
+    return _derive(_agree(private, other), transcript, label, min(one, two), max(one, two))
 
 
 def self_mask_key(seed: bytes, transcript: bytes) -> bytes:
@@ -69,16 +70,16 @@ def commitment(seed: bytes, transcript: bytes) -> bytes:
 
 def confirmation(private: bytes, other: bytes, bound: bytes, sender: int, receiver: int) -> bytes:
     """Shows the receiver that the sender was told the same clients; the server cannot make it."""
-    info = b"jopeq sum confirmation\0" + _positions(sender, receiver)
-    return _derive(_agree(private, other), bound, info)[:CONFIRMATION_BYTES]
+    secret, label = _agree(private, other), b"jopeq sum confirmation\0"
+    return _derive(secret, bound, label, sender, receiver)[:CONFIRMATION_BYTES]
 
 
 def _cipher(
     private: bytes, other: bytes, transcript: bytes, sender: int, receiver: int
 ) -> ChaCha20Poly1305:
     """One message has one key."""
-    info = b"jopeq sum share\0" + _positions(sender, receiver)
-    return ChaCha20Poly1305(_derive(_agree(private, other), transcript, info))
+    secret, label = _agree(private, other), b"jopeq sum share\0"
+    return ChaCha20Poly1305(_derive(secret, transcript, label, sender, receiver))
 
 
 def seal(content: bytes, private: bytes, other: bytes, transcript: bytes, *way: int) -> bytes:
@@ -113,11 +114,8 @@ def _agree(private: bytes, other: bytes) -> bytes:
         raise ProtocolError(f"a public key cannot be used: {error}") from error
 
 
-def _positions(first: int, second: int) -> bytes:
-    return first.to_bytes(4, "little") + second.to_bytes(4, "little")
-
-
-def _derive(secret: bytes, transcript: bytes, info: bytes) -> bytes:
+def _derive(secret: bytes, transcript: bytes, label: bytes, *positions: int) -> bytes:
+    info = label + struct.pack(f"<{len(positions)}I", *positions)
     return HKDF(SHA256(), 32, salt=transcript, info=info).derive(secret)
 
 
@@ -162,11 +160,16 @@ def add_mask(total: Ring, key: bytes, sign: int) -> None:
         combine(part, moving[: part.nbytes].view(total.dtype), out=part)
 
 
+@lru_cache(maxsize=MOST_BITS)
+def _packing(bits: int) -> Packing:
+    return Packing(1 << bits)
+
+
 def pack(total: Ring, bits: int) -> bytes:
     """``bits`` bits an entry, least significant first."""
-    return Packing(1 << bits).encode(total & total.dtype.type((1 << bits) - 1))
+    return _packing(bits).encode(total & total.dtype.type((1 << bits) - 1))
 
 
 def unpack(packed: bytes, length: int, bits: int) -> Ring:
     """The entries that ``pack`` wrote; ``PayloadError`` for other lengths or padding."""
-    return Packing(1 << bits).unpack(packed, length).astype(_word(bits))
+    return _packing(bits).unpack(packed, length).astype(_word(bits))

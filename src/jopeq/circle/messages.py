@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, partial
 from itertools import pairwise
 
 from jopeq.circle.graph import Graph
 from jopeq.errors import ProtocolError, TooFewClientsError
-from jopeq.random.streams import SEED_BYTES, fresh_seed
+from jopeq.random.streams import fresh_seed
 
 MAGIC, VERSION = b"JoPS", 2
 ROUND_BYTES, KEY_BYTES, SIGNATURE_BYTES = 16, 32, 64
@@ -41,6 +41,11 @@ class Kind(IntEnum):
 def kind_of(data: bytes) -> int:
     """The kind that a message claims to be; 0 for too short a one."""
     return data[5] if isinstance(data, bytes) and len(data) > 5 else 0
+
+
+def round_of(data: bytes) -> bytes:
+    """The round that a message claims to be of."""
+    return data[6 : 6 + ROUND_BYTES]
 
 
 def to_bits(flags: Iterable[bool]) -> bytes:
@@ -90,7 +95,7 @@ class Reader:
             raise ProtocolError("the message is too long")
 
 
-_NUMBERS = struct.Struct("<BQIIIB")  # bits, length, clients, threshold, colluding, is_signed
+_NUMBERS = struct.Struct("<BQIIIB")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,26 +128,10 @@ class Terms:
         packed = _NUMBERS.pack(*numbers, self.is_signed)
         return self.message(Kind.TERMS, packed, self.seed, spec)
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Terms:
-        """The terms that a server offers; ``ProtocolError`` if they are none."""
-        reader = Reader(data, Kind.TERMS)
-        numbers = _NUMBERS.unpack(reader.take(_NUMBERS.size))
-        names = ("bits", "length", "clients", "threshold", "colluding", "is_signed")
-        given = dict(zip(names, numbers, strict=True))
-        seed = reader.take(SEED_BYTES)
-        try:
-            return cls(**given, seed=seed, round=reader.round, spec=reader.rest().decode())
-        except ValueError as error:
-            raise ProtocolError(f"these terms cannot be: {error}") from error
-
     def check(self, offer: bytes) -> None:
-        offered = Terms.from_bytes(offer)
-        for name in (one.name for one in fields(self)):
-            mine, theirs = getattr(self, name), getattr(offered, name)
-            if mine != theirs:
-                told = f"the server's {name} is {theirs!r:.80}, this client's is {mine!r:.80}"
-                raise ProtocolError(f"{told}; nothing was sent")
+        if offer != self.to_bytes():
+            told = f"the server's terms are {offer!r:.300}, this client's {self.to_bytes()!r:.300}"
+            raise ProtocolError(f"{told}; nothing was sent")
 
     @staticmethod
     def check_count(count: int, least: int) -> None:

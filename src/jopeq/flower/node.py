@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import partial
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -133,7 +132,10 @@ def read_node(config: Mapping[str, Any]) -> dict[str, Any]:
     ``ValueError`` with key, value and remedy for an unknown key and for a value that fits none.
     """
     found = {}
-    for key, value in _given(config).items():
+    for name, value in config.items():
+        key = name.removeprefix(PREFIX)
+        if key == name or (value == "" and key != "app-sha256"):
+            continue
         if key not in _KEYS:
             near = get_close_matches(key, _KEYS, 1) or sorted(_KEYS)
             raise ValueError(
@@ -145,11 +147,6 @@ def read_node(config: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             raise ValueError(f"{PREFIX}{key} is {value!r:.80}: {error}") from error
     return found
-
-
-def _given(config: Mapping[str, Any]) -> dict[str, Any]:
-    found = {k.removeprefix(PREFIX): v for k, v in config.items() if k.startswith(PREFIX)}
-    return {key: value for key, value in found.items() if value != "" or key == "app-sha256"}
 
 
 def refuse_run_keys(config: Mapping[str, Any]) -> None:
@@ -167,7 +164,8 @@ def check_node(config: Mapping[str, Any]) -> list[str]:
 
     Each problem is a sentence with key, value and remedy; none means that a guarded node can start.
     """
-    found = []
+    found: list[str] = []
+    good: dict[str, Any] = {}
 
     def check(step: Callable[[], object]) -> None:
         try:
@@ -175,17 +173,16 @@ def check_node(config: Mapping[str, Any]) -> list[str]:
         except Exception as error:
             found.append(str(error))
 
-    for key, value in _given(config).items():
-        check(partial(read_node, {PREFIX + key: value}))
-    good = {key: value for key, value in _given(config).items() if key in _KEYS}
+    for name, value in config.items():
+        check(lambda one={name: value}: good.update(read_node(one)))  # type: ignore[misc]
     for key in ("max-epsilon", "max-delta", "ledger", "identity", "trusted"):
-        if key not in good:
+        if config.get(PREFIX + key, "") == "":
             found.append(f"{PREFIX}{key} is missing: set it in the node's configuration")
     check(lambda: refuse_budget(good))
     if "ledger" in good:
-        check(lambda: Ledger.load(str(good["ledger"])))
+        check(lambda: Ledger.load(good["ledger"]))
     if {"identity", "trusted"} <= good.keys():
-        check(lambda: read_keys(str(good["identity"]), str(good["trusted"])))
+        check(lambda: read_keys(good["identity"], good["trusted"]))
     return found
 
 

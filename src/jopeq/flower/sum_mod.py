@@ -170,21 +170,18 @@ class SumMod(Mod):
             "hospital": str(node.get("client", app.context.node_id)),
             "asker": f"run {app.msg.metadata.run_id} of the hospitals {hospitals}",
         }
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {}  # and rounds that can still be paid: a ledger reveals no record
         with budget.opened(state) as ledger:
             app.code = "protocol"
 
-            def look() -> None:
-                """Count the rounds that can still be paid: a ledger reveals no record."""
-                told["covers"] = ledger.covers(task.scheme, task.dimension, run=task.label)
+            sums = task.scheme, task.dimension
 
             def charge(attempt: Attempt) -> dict[str, float]:
                 ahead = 0 if ledger.rounds % _AHEAD else _AHEAD - 1
-                terms = task.scheme, task.dimension
-                ledger.charge(*terms, run=task.label, ahead=ahead, about=about)
+                spent = ledger.charge(*sums, run=task.label, ahead=ahead, about=about)
                 budget.keep(ledger, state)
-                look()
-                spent, at = ledger.spent.epsilon, (attempt.round, attempt.attempt)
+                told["covers"] = ledger.covers(*sums, run=task.label)
+                at = attempt.round, attempt.attempt
                 text = "SumMod: round %d, attempt %d: ε = %.4g of %g spent, %d more rounds covered"
                 log(INFO, text, *at, spent, ledger.budget, told["covers"])
                 return {"epsilon": spent}
@@ -193,7 +190,7 @@ class SumMod(Mod):
             keys = keys or {"identity": _passing_identity(own_folder(home))}
             client = CircleClient(terms, home, charge=charge, count=lambda: ledger.rounds, **keys)
             if is_free:  # refuse what could not be paid before others pay theirs
-                look()
+                told["covers"] = ledger.covers(*sums, run=task.label)
                 if not told["covers"]:
                     raise BudgetSpentError("the ledger pays for no more round of this run")
             due = client.accept(offer.data, content=content)
@@ -346,5 +343,5 @@ def _finish(due: Due, app: App, task: Task, total_of: Callable[[Any], Any] | Non
     except BaseException:
         log(ERROR, "SumMod: a total of 0 is sent", exc_info=True)
         total = ClippedTotal(task.dimension, task.scheme.clip)
-    clients = attempt.clients or None
+    clients = len(attempt.entries) or None
     return due.finish(task.mechanism.encode(total, seed=attempt.seed, clients=clients))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from logging import ERROR
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 
+from jopeq.checks import set_fields
 from jopeq.circle import CircleTerms, Plan, digest
 from jopeq.errors import ProtocolError
 from jopeq.models import Model, model_from_spec
@@ -65,15 +66,14 @@ class Task:
     prepare: Callable[[RecordDict], Callable[[Any], Any]] = field(
         default=lambda content: lambda found: found, compare=False
     )
+    mechanism: RecordSum = field(init=False)
+    """The sum that shares are made by."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spec", self.spec or self.scheme.spec)
-        object.__setattr__(self, "label", self.label or self.run)
-
-    @property
-    def mechanism(self) -> RecordSum:
-        """The sum that shares are made by."""
-        return self.scheme.sum if isinstance(self.scheme, ClientSum) else self.scheme
+        scheme = self.scheme
+        mechanism = scheme.sum if isinstance(scheme, ClientSum) else scheme
+        spec, label = self.spec or scheme.spec, self.label or self.run
+        set_fields(self, spec=spec, label=label, mechanism=mechanism)
 
     @property
     def offer(self) -> dict[str, str | int]:
@@ -82,18 +82,20 @@ class Task:
 
     def terms(self, *, unsigned: bool) -> CircleTerms:
         """The circle's terms, which are in every transcript."""
-
-        def plan(clients: int) -> Plan:
-            found = self.mechanism.plan(self.dimension, clients)
-            text = json.dumps(found.integers[1:])
-            return Plan(bits=found.bits, length=self.dimension, text=text)
-
         scheme = self.scheme
         return CircleTerms(
-            circle=self.label, spec=f"{self.spec} of {self.dimension} entries", plan=plan,
-            clients=scheme.clients, threshold=scheme.threshold, colluding=scheme.colluding,
-            attempts=self.attempts, dropouts=scheme.dropouts, unsigned=unsigned,
+            circle=self.label, spec=f"{self.spec} of {self.dimension} entries",
+            plan=partial(_circle_plan, self.mechanism, self.dimension), clients=scheme.clients,
+            threshold=scheme.threshold, colluding=scheme.colluding, attempts=self.attempts,
+            dropouts=scheme.dropouts, unsigned=unsigned,
         )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _circle_plan(mechanism: RecordSum, dimension: int, clients: int) -> Plan:
+    """The vectors of a cohort, with the numbers of its plan."""
+    found = mechanism.plan(dimension, clients)
+    return Plan(bits=found.bits, length=dimension, text=json.dumps(found.integers[1:]))
 
 
 def query_task(query: Query, run: str, needs: tuple[str, ...] = (), *, step: int = 0) -> Task:

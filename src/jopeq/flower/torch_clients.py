@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.logger import log
 from torch import nn
@@ -35,10 +35,9 @@ from jopeq.sums.record_sample import Indices
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import Loss, check_model, check_scores, sum_gradients, sum_scores
 from jopeq.torch.features import FrozenBody
-from jopeq.torch.records import Records, read_records
+from jopeq.torch.records import read_records
 
 Load = Callable[[Context], tuple[Any, ...]]
-Total = Callable[[nn.Module, Records, Indices], ClippedTotal]
 _OUTCOMES = Scoring()
 
 
@@ -100,13 +99,16 @@ def record_client(
 
     def check(content: RecordDict, is_evaluation: bool) -> None:
         _load(model(), content)
-        told = {one.get(SCORING) for one in content.config_records.values()}
-        if is_evaluation and told != {scoring.spec}:
-            raise ValueError(f"scoring is {scoring.spec} here, the server's {told!r:.200}")
+        if is_evaluation:
+            told = {one.get(SCORING) for one in content.config_records.values()}
+            if told != {scoring.spec}:
+                raise ValueError(f"scoring is {scoring.spec} here, the server's {told!r:.200}")
 
-    def reply(msg: Message, context: Context, own: RecordSum, total: Total) -> Message:
+    def reply(msg: Message, context: Context) -> Message:
         """The reply for a sample of the patients; the mod draws it."""
         agreed = agreed_task()
+        is_evaluation = agreed is not None and agreed.kind == MessageType.EVALUATE
+        own = scheme.evaluation if is_evaluation else scheme
         if agreed is None or agreed.scheme.spec != own.spec:
             raise ValueError(f"this app samples for {own.spec}, the terms are of another scheme")
         module = _load(model(), msg.content)
@@ -119,18 +121,18 @@ def record_client(
             log(ERROR, told, len(places), most)
         elif not len(places):
             log(ERROR, "records: this hospital has none, and its share is noise alone")
-        total_of = lambda drawn: total(module, records, places[drawn])  # noqa: E731
+
+        def total_of(drawn: Indices) -> ClippedTotal:
+            some = places[drawn]
+            if is_evaluation:
+                given = module.eval(), records, some, scoring
+                return sum_scores(*given, score=score, chunk=None, padded=padded)
+            return sum_gradients(
+                module, loss, records, some, scheme.clip, chunk=chunk, padded=padded,
+                is_grouped=records.owners is not None,
+            )  # fmt: skip
+
         return reply_sample(msg, len(places), total_of, most_records=most_records)
-
-    def gradients(module: nn.Module, records: Records, places: Indices) -> ClippedTotal:
-        given, has_patients = (module, loss, records, places), records.owners is not None
-        return sum_gradients(
-            *given, scheme.clip, chunk=chunk, padded=padded, is_grouped=has_patients
-        )
-
-    def scores(module: nn.Module, records: Records, places: Indices) -> ClippedTotal:
-        given = module.eval(), records, places, scoring
-        return sum_scores(*given, score=score, chunk=None, padded=padded)
 
     mod = SumMod(
         scheme, run=run, unsigned=unsigned, dimension=dimension, evaluated=scoring.dimension,
@@ -139,8 +141,8 @@ def record_client(
     app = ClientApp(mods=[mod])
     if load_table is not None:
         answer_surveys(app, load_table, surveys)
-    app.train()(lambda msg, context: reply(msg, context, scheme, gradients))
-    app.evaluate()(lambda msg, context: reply(msg, context, scheme.evaluation, scores))
+    app.train()(reply)
+    app.evaluate()(reply)
     return app
 
 

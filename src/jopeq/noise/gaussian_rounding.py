@@ -45,17 +45,17 @@ class GaussianRounding:
     sigma64: int
     grid: int = GRID
 
-    @property
+    @cached_property
     def reach(self) -> int:
         """T: letters are ⌊y⌋ − T … ⌊y⌋ + T + 1; the outermost stand for all beyond."""
         return math.ceil(_REACH * self.sigma64 / 64)
 
-    @property
+    @cached_property
     def shift(self) -> int:
         """log2 of the grid."""
         return self.grid.bit_length() - 1
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """Thresholds of a row."""
         return 2 * self.reach + 1

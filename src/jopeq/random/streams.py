@@ -34,10 +34,11 @@ class ChaChaStream:
     """
 
     __slots__ = ("_key",)
+    _name = "key"
 
     def __init__(self, key: bytes) -> None:
         if not isinstance(key, bytes) or len(key) != SEED_BYTES:
-            raise ValueError(f"key must be {SEED_BYTES} bytes, got {describe_secret(key)}")
+            raise ValueError(f"{self._name} must be {SEED_BYTES} bytes, got {describe_secret(key)}")
         self._key = key
 
     def __repr__(self) -> str:
@@ -78,6 +79,7 @@ class SharedStream(ChaChaStream):
     """The dither, known to encoder and decoder. Keyed by the seed in the payload."""
 
     __slots__ = ()
+    _name = "seed"
 
     @classmethod
     def from_secret(cls, secret: bytes, nonce: bytes) -> SharedStream:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class ClippedTotal:
         self.dimension = check_count("dimension", dimension, 1)
         self.clip = check_clip(clip)
         self._values: Integers = np.zeros(self.dimension, dtype=np.int64)
-        self._on_device: Any = None  # added on a GPU, not yet in _values
+        self._on_devices: dict[Any, Any] = {}  # added on GPUs, not yet in _values
         self._rows = 0
         self._groups: set[int] = set()
 
@@ -75,7 +75,9 @@ class ClippedTotal:
     @property
     def values(self) -> Integers:
         """The total in units of clip / 2³¹. Private."""
-        self._fetch()
+        for total in self._on_devices.values():
+            self._values += total.cpu().numpy()
+        self._on_devices.clear()
         view = self._values.view()
         view.flags.writeable = False
         return view
@@ -96,17 +98,22 @@ class ClippedTotal:
             clipped as one: pass all of them in one call.
         """
         found, xp = _as_rows(rows, self.dimension)
+        blocks: Iterable[Any] = (found,)
         if group is None:
             self._count(len(found))
-            self._add(found, xp)
-            return self
-        ids, places = np.unique(as_group(group, len(found)), return_inverse=True)
-        if not self._groups.isdisjoint(ids.tolist()):
-            raise ValueError("group names a group of an earlier call: pass all of its rows in one")
-        self._groups.update(ids.tolist())
-        self._count(len(ids))
-        for sums in _group_sums(found, places, xp):
-            self._add(sums, xp)
+        else:
+            ids, places = np.unique(as_group(group, len(found)), return_inverse=True)
+            if not self._groups.isdisjoint(ids.tolist()):
+                told = "group names a group of an earlier call"
+                raise ValueError(f"{told}: pass all of its rows in one")
+            self._groups.update(ids.tolist())
+            self._count(len(ids))
+            blocks = _group_sums(found, places, xp)
+        total = self._values if xp is np else self._on_devices.get(found.device)
+        if total is None:
+            total = self._on_devices[found.device] = found.new_zeros(self.dimension, dtype=xp.int64)
+        for block in blocks:
+            add_up(block, self.clip, total, xp)
         return self
 
     def add_products(self, slopes: Any, features: Any, bias: Any) -> ClippedTotal:
@@ -124,20 +131,6 @@ class ClippedTotal:
         if len(slopes):
             kernels.cpu.add_products((slopes, features, bias), self.clip, _SHRUNK, self._values)
         return self
-
-    def _add(self, rows: Any, xp: Any) -> None:
-        if xp is np:
-            add_up(rows, self.clip, self._values)
-            return
-        if self._on_device is None or self._on_device.device != rows.device:
-            self._fetch()
-            self._on_device = rows.new_zeros(self.dimension, dtype=xp.int64)
-        add_up(rows, self.clip, self._on_device, xp)
-
-    def _fetch(self) -> None:
-        if self._on_device is not None:
-            self._values += self._on_device.cpu().numpy()
-            self._on_device = None
 
     def _count(self, rows: int) -> None:
         if self._rows + rows > MOST_ROWS:
@@ -236,7 +229,8 @@ def _tiles(rows: Any, clip: float, xp: Any) -> Iterator[tuple[slice, slice, Any]
     """The integers of the rows, tile by tile: (which rows, which columns, integers)."""
     dimension = rows.shape[1]
     step = max(1, (_BLOCK if xp is np else _LARGE_BLOCK) // max(1, dimension))
-    chunks = [slice(at, min(at + READ_CHUNK, dimension)) for at in range(0, dimension, READ_CHUNK)]
+    starts = range(0, dimension, READ_CHUNK)
+    chunks = list(map(slice, starts, (*starts[1:], dimension)))
     for first in range(0, len(rows), step):
         some = slice(first, first + step)
         with np.errstate(all="ignore"):

@@ -82,15 +82,15 @@ class RecordPlan:
         """Bits of one share."""
         return self.dimension * self.bits
 
-    @property
+    @cached_property
     def dtype(self) -> type[np.unsignedinteger[Any]]:
         return np.uint8 if self.bits <= 8 else np.uint16 if self.bits <= 16 else np.uint32
 
-    @property
+    @cached_property
     def law(self) -> GaussianRounding:
         return _law(self.sigma64)
 
-    @property
+    @cached_property
     def integers(self) -> tuple[int | float, ...]:
         """The numbers that two ends must agree on besides the scheme."""
         settled = self.bits, self.sigma64, self.bound, self.noise_multiplier

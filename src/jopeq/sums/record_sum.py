@@ -30,7 +30,7 @@ from jopeq.noise.gaussian_rounding import ROUND_LANE
 from jopeq.privacy.calibration import check_epsilon
 from jopeq.privacy.guarantee import Guarantee, count_of
 from jopeq.random.rational import MAX_EPSILON
-from jopeq.random.streams import PrivateStream, fresh_seed, private_stream
+from jopeq.random.streams import PrivateStream, SharedStream, fresh_seed, private_stream
 from jopeq.schemes.parameters import spec_of, take_annotated
 from jopeq.sums.clipped_total import MOST_ROWS, UNITS, ClippedTotal, check_clip
 from jopeq.sums.record_accounting import LEAST_DELTA, RecordRounds
@@ -55,7 +55,6 @@ from jopeq.sums.shares import (
     is_uniform,
     rotate,
     rotate_back,
-    shared_stream,
 )
 from jopeq.sums.sum_law import MAX_HONEST
 
@@ -221,7 +220,7 @@ class RecordSum:
         """q·N: what totals are divided by."""
         return self.sampling * self.records
 
-    @property
+    @cached_property
     def sums(self) -> int:
         """Rounds and evaluations: all that ε covers."""
         return self.rounds + self.evaluations
@@ -246,7 +245,7 @@ class RecordSum:
 
         A larger sample is cut at random. The chance of that is put by in δ.
         """
-        return _capacity(self, self._most(most_records))
+        return _capacity(self, most_records)
 
     def _most(self, most_records: int | None) -> int:
         most = self.most_records or self.records
@@ -327,8 +326,16 @@ class RecordSum:
         ``seed`` (32 bytes) is the round's, public and the same for all hospitals. ``clients`` is
         the size of the named cohort. ``noise`` is for tests. Send the share only under a mask.
         """
-        shared, private = shared_stream(seed), private_stream(noise)
-        total = self._total(rows)
+        shared, private = SharedStream(seed), private_stream(noise)
+        total = rows
+        if not isinstance(rows, ClippedTotal):
+            if len(shape := np.shape(rows)) != 2:
+                raise UpdateError(f"rows must have shape (m, d), got {shape}")
+            total = ClippedTotal(int(shape[1]), self.clip).add(rows)
+        elif rows.clip != self.clip:
+            raise ValueError(
+                f"rows were clipped to {rows.clip:g}, the scheme has clip={self.clip:g}"
+            )
         plan = self.plan(total.dimension, clients)
         values = rotate(total.values, plan.bound / UNITS, shared)
         if kernels.are_loaded():
@@ -342,7 +349,7 @@ class RecordSum:
         (code ``total``) for one that is uniform, as it is where a mask or a share is missing; of
         up to 108 entries that cannot be told.
         """
-        shared, plan = shared_stream(seed), self.plan(dimension, clients)
+        shared, plan = SharedStream(seed), self.plan(dimension, clients)
         values = centre(total, plan.bits, plan.dimension)
         if is_uniform(values, plan.bits):
             raise PayloadError(
@@ -367,24 +374,13 @@ class RecordSum:
             shared += self.encode(total, seed=seed, clients=count)
         return self.decode(shared, seed=seed, dimension=dimension, clients=count)
 
-    def _total(self, rows: Any) -> ClippedTotal:
-        if not isinstance(rows, ClippedTotal):
-            if len(shape := np.shape(rows)) != 2:
-                raise UpdateError(f"rows must have shape (m, d), got {shape}")
-            return ClippedTotal(int(shape[1]), self.clip).add(rows)
-        if rows.clip != self.clip:
-            raise ValueError(
-                f"rows were clipped to {rows.clip:g}, the scheme has clip={self.clip:g}"
-            )
-        return rows
-
 
 # The steps
 
 
 @lru_cache(maxsize=64)
-def _capacity(scheme: RecordSum, most_records: int) -> int:
-    return capacity_of(most_records, scheme.sampling, tau_of(scheme))
+def _capacity(scheme: RecordSum, most_records: int | None) -> int:
+    return capacity_of(scheme._most(most_records), scheme.sampling, tau_of(scheme))
 
 
 def place(values: Array, private: PrivateStream) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from jopeq import kernels
 from jopeq.checks import check_count
 from jopeq.kernels.recipe import Layers
 from jopeq.noise.gaussian_rounding import DRAW_LANE
-from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream, describe_secret
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.entries import READ_CHUNK
 from jopeq.wire.rotation import rotate_block, unrotate_block
 
@@ -37,13 +37,6 @@ def check_clients(scheme: Any, clients: int | None) -> int:
 def check_dimension(dimension: int) -> int:
     """``dimension`` as an int that a share can have."""
     return check_count("dimension", dimension, 1, MAX_ENTRIES - 1)
-
-
-def shared_stream(seed: bytes) -> SharedStream:
-    """The public stream of a round."""
-    if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
-        raise ValueError(f"seed must be {SEED_BYTES} bytes, got {describe_secret(seed)}")
-    return SharedStream(seed)
 
 
 # Rotation

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -119,8 +121,8 @@ def sum_gradients(
     chunk: int | None, padded: int | None, is_grouped: bool,
 ) -> ClippedTotal:  # fmt: skip
     """``clipped_sum`` of the records at ``places``: those of one patient in each row."""
-    total = ClippedTotal(count_entries(model), clip)
-    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    trained = trained_of(model)
+    total = ClippedTotal(sum(map(Tensor.numel, trained.values())), clip)
     size, seats = _take_seats(records, places, padded, chunk, total.dimension)
     device = next(iter(trained.values())).device
     if device.type == "cpu":
@@ -141,13 +143,21 @@ def sum_gradients(
     return total
 
 
-def count_entries(model: nn.Module) -> int:
-    """Entries of a record's gradient; ``ValueError`` for a model that ``clipped_sum`` refuses."""
+def trained_of(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that train; ``ValueError`` for a model that ``clipped_sum`` refuses."""
     _check_layers(model)
-    found = sum([p.numel() for p in model.parameters() if p.requires_grad])
+    found = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            found[name] = parameter.detach()
     if not found:
         raise ValueError("model has no parameter that requires a gradient: unfreeze its head")
     return found
+
+
+def count_entries(model: nn.Module) -> int:
+    """Entries of a record's gradient; ``ValueError`` for a model that ``clipped_sum`` refuses."""
+    return sum(map(Tensor.numel, trained_of(model).values()))
 
 
 def check_model(model: nn.Module, loss: Loss, example: Any) -> int:
@@ -366,16 +376,11 @@ def _item(func: Any, input: Tensor, index: Any) -> Tensor:  # noqa: A002
         if not isinstance(part, int | slice | Tensor) or part is True or part is False:
             break
         if isinstance(part, Tensor) and part.dtype not in (torch.bool, torch.uint8):
-            parts[axis], bad = _within(part, size)
-            is_bad.append(bad.any())
+            is_outside = (part < -size) | (part >= size)
+            parts[axis] = part.masked_fill(is_outside, 0)
+            is_bad.append(is_outside.any())
     found = func(input, tuple(parts) if isinstance(index, tuple) else parts[0])
     return _nan_if(torch.stack(is_bad), found) if is_bad else found
-
-
-def _within(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Indices from −size to size − 1, and which were none."""
-    is_bad = (index < -size) | (index >= size)
-    return index.masked_fill(is_bad, 0), is_bad
 
 
 def _chance_loss(func: Any, input: Tensor, target: Tensor, *more: Any, **named: Any) -> Tensor:  # noqa: A002
@@ -449,7 +454,7 @@ def _take_seats(
     """Records in a chunk, and who sits in each slot, −1 for nobody: a patient's are neighbours."""
     rows, slots = places.shape[1], (padded or 0) * places.shape[1]
     if chunk is None:
-        bytes_each = sum([part.numel() * part.element_size() for part in records.blank])
+        bytes_each = sum(map(attrgetter("nbytes"), records.blank))
         size = min(_ROW_BYTES // (4 * entries), _INPUT_BYTES // max(1, bytes_each), _MOST)
         size = max(size // _LEAST, 1) * _LEAST
         if slots:  # equal chunks
@@ -469,8 +474,7 @@ def _gradients(
 
     ``kept`` has the rows of one chunk: new memory for each would cost a fifth more.
     """
-    others = {name: p.detach() for name, p in module.named_parameters() if name not in trained}
-    others |= dict(module.named_buffers())
+    others = dict(module.named_parameters()) | dict(module.named_buffers())
 
     def loss_of(outputs: Tensor, target: Tensor, weight: Tensor) -> Tensor:
         return loss(outputs, target[None]).reshape(()) * weight
@@ -478,7 +482,7 @@ def _gradients(
     def loss_at(parameters: dict[str, Tensor], weight: Tensor, *record: Tensor) -> Tensor:
         *arguments, target = record
         batch = tuple(one[None] for one in arguments)
-        return loss_of(functional_call(module, parameters | others, batch), target, weight)
+        return loss_of(functional_call(module, others | parameters, batch), target, weight)
 
     def by_model(chunk: Rows) -> Rows:
         found = vmap(grad(loss_at), in_dims=(None, *[0] * len(chunk)))(trained, *chunk)
@@ -493,20 +497,15 @@ def _gradients(
     if split is None:
         return by_model
     body, head = split
-    state = {name: t.detach() for name, t in body.named_parameters()}
-    state |= dict(body.named_buffers())
+    each_a_batch = partial(torch.unsqueeze, dim=1)
 
     def by_head(chunk: Rows) -> Rows:
         weights, *arguments, targets = chunk
-        features = vmap(lambda *one: functional_call(body, state, tuple(x[None] for x in one))[0])(
-            *arguments
-        )
+        features = vmap(body)(*map(each_a_batch, arguments))[:, 0]
         if features.dim() != 2:
             return by_model(chunk)
-        outputs = functional.linear(features, head.weight.detach(), head.bias)
-        slopes = vmap(grad(lambda one, *rest: loss_of(one[None], *rest)))(
-            outputs.detach(), targets, weights
-        )
+        outputs = functional.linear(features, head.weight.detach(), head.bias).detach()
+        slopes = vmap(grad(loss_of))(outputs[:, None], targets, weights)[:, 0]
         if not head.weight.requires_grad:
             return (slopes,)
         has_bias = head.bias is not None and head.bias.requires_grad
@@ -520,7 +519,8 @@ def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
     layers = list(model) if type(model) is nn.Sequential else [model]
     body, head = nn.Sequential(*layers[:-1]), layers[-1] if layers else model
     # weights that hooks or other parameters make are left to autograd
-    has_hooks = any(one._forward_hooks or one._forward_pre_hooks for one in (model, head))
+    has_hooks = model._forward_hooks or model._forward_pre_hooks
+    has_hooks = has_hooks or head._forward_hooks or head._forward_pre_hooks
     if type(head) is not nn.Linear or has_hooks or any(p.requires_grad for p in body.parameters()):
         return None
     return body, head
@@ -528,11 +528,15 @@ def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
 
 def _copy(model: nn.Module) -> nn.Module:
     """The model's parameters in new layers, so that nothing that a call leaves behind lasts."""
-    kept: list[Tensor] = [*model.parameters()]
+    kept = dict[int, Tensor]()
+    for one in model.parameters():
+        kept[id(one)] = one
     for layer in model.modules():
-        kept += [one for one in vars(layer).values() if isinstance(one, Tensor) and not one.is_leaf]
+        for one in vars(layer).values():
+            if isinstance(one, Tensor) and not one.is_leaf:
+                kept[id(one)] = one
     try:
-        return copy.deepcopy(model, {id(one): one for one in kept})
+        return copy.deepcopy(model, kept)
     except Exception as error:
         raise ValueError(
             f"model cannot be copied, so that its layers could remember records: {error}"
@@ -585,8 +589,10 @@ class _Work:
             _LOG.warning(told, bad, int((seats >= 0).sum()))
 
     def _blank(self, size: int) -> Rows:
-        parts = (part.to(self.device).expand(size, *part.shape).clone() for part in self.blank)
-        return torch.zeros(size, device=self.device, dtype=torch.float64), *parts
+        parts = [torch.zeros(size, device=self.device, dtype=torch.float64)]
+        for part in self.blank:
+            parts.append(part.to(self.device).expand(size, *part.shape).clone())
+        return tuple(parts)
 
     def _seated(self, records: Records, places: Indices, blank: Rows) -> Iterator[Tensor]:
         chosen, is_blank = torch.from_numpy(np.maximum(places, 0)), torch.from_numpy(places < 0)
@@ -604,22 +610,22 @@ class _Work:
         compute, half = self.make(module), _LEAST // 2
         blank[0][:] = 1.0
         try:
-            alone = tuple(part.clone() for part in compute(blank))
+            alone = tuple(map(Tensor.clone, compute(blank)))
         except Exception as error:
             raise ValueError(self._explain(error)) from error
-        mixed = tuple(part.clone() for part in blank)
+        mixed = tuple(map(Tensor.clone, blank))
         for part in mixed[1:]:
             part[:half] = other_numbers(part[:half])
         found = []
         for chunk in (mixed, blank, mixed):
             try:
-                found.append(tuple(part.clone() for part in compute(chunk)))
+                found.append(tuple(map(Tensor.clone, compute(chunk))))
             except Exception:  # of records that the model stops at
                 found.append(alone)
         pairs = [*zip(self.model.buffers(), module.buffers(), strict=True)]
         for first, one, empty, again in zip(alone, *found, strict=True):
             pairs += [(one, again), (empty, first), (one[half:], empty[half:])]
-        if not all(_are_alike(*pair) for pair in pairs):
+        if not all(starmap(_are_alike, pairs)):
             raise ValueError(
                 "model: its rows or buffers change when the same public records are computed again:"
                 " remove layers and hooks that draw or remember, or call model.eval()"

@@ -52,7 +52,7 @@ def read_example(example: Any) -> Rows:
     try:
         inputs, target = example
         parts = (*inputs, target) if isinstance(inputs, tuple) else (inputs, target)
-        return tuple([torch.as_tensor(part).detach() for part in parts])
+        return tuple(map(Tensor.detach, map(torch.as_tensor, parts)))
     except Exception as error:
         told = "example must be one record (inputs, target), as (torch.zeros(64), torch.tensor(0))"
         raise ValueError(f"{told}, got {example!r:.200}: {error}") from None

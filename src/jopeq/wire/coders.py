@@ -73,7 +73,7 @@ class Packing:
         if not 2 <= self.letters <= 1 << 63:
             raise ValueError(f"letters must be between 2 and 2⁶³, got {self.letters}")
 
-    @property
+    @cached_property
     def digits(self) -> int:
         """Letters in one number."""
         return _group(self.letters)[0]
@@ -87,7 +87,7 @@ class Packing:
     def bits_per_letter(self) -> float:
         return self.bits / self.digits
 
-    @property
+    @cached_property
     def block(self) -> int:
         """Letters that fill a whole number of 64-bit words."""
         return 64 * self.digits
