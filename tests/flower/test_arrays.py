@@ -27,25 +27,23 @@ def test_exactly_one_payload_comes_back():
         from_content(RecordDict({"arrays": ArrayRecord([np.zeros(3)])}))
 
 
-def content(flower, **groups):
-    return RecordDict({k: flower.records(arrays, k)[k] for k, arrays in groups.items()})
+def content(flower, **arrays):
+    return RecordDict(flower.records(arrays))
 
 
-def test_one_record_keeps_its_names_and_several_are_told_apart(flower):
-    one = content(flower, arrays={"w": np.ones(2)})
-    two = content(flower, a={"w": np.ones(2)}, b={"w": np.zeros(3)})
-    assert list(Model(one).places) == ["w"]
-    assert list(Model(two).places) == ["a/w", "b/w"]
-    clash = {"a": {"b/w": np.ones(1)}, "a/b": {"w": np.ones(1)}}
-    with pytest.raises(ReplyError, match="'a/b/w'"):
-        Model(content(flower, **clash))
+def test_a_message_holds_one_model(flower):
+    for groups in ({}, {"a": {"w": np.ones(2)}, "b": {"w": np.zeros(3)}}):
+        records = {key: flower.records(arrays, key)[key] for key, arrays in groups.items()}
+        with pytest.raises(ReplyError, match="one ArrayRecord"):
+            Model(RecordDict(records))
 
 
-@pytest.mark.parametrize("record", ["arrays", "renamed"])
-def test_what_a_reply_leaves_out_is_no_update(flower, record):
-    before = Model(content(flower, arrays={"w": np.ones(2), "frozen": np.ones(2)}))
-    after = content(flower, **{record: {"w": np.ones(2)}})
-    assert list(update_of(before, after, ["w", "frozen"], is_private=False)) == ["w"]
+@pytest.mark.parametrize("names", [("w",), ("w", "v", "extra")])
+def test_without_privacy_a_reply_holds_the_models_own_arrays(flower, names):
+    before = Model(content(flower, w=np.ones(2), v=np.ones(2)))
+    after = content(flower, **dict.fromkeys(names, np.ones(2)))
+    with pytest.raises(ReplyError, match=rf"'{'extra' if 'extra' in names else 'v'}'"):
+        update_of(before, after, ["w", "v"], is_private=False)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +56,8 @@ def test_what_a_reply_leaves_out_is_no_update(flower, record):
     ],
 )
 def test_a_whole_update_has_every_array_whatever_came_back(flower, caplog, w):
-    before = Model(content(flower, arrays={"w": np.ones(2), "v": np.ones(3), "n": np.array(1)}))
-    after = content(flower, arrays={"n": np.array(5), "extra": np.ones(1), "v": np.full(3, 3.0)})
+    before = Model(content(flower, w=np.ones(2), v=np.ones(3), n=np.array(1)))
+    after = content(flower, n=np.array(5), extra=np.ones(1), v=np.full(3, 3.0))
     if w is not None:
         after["arrays"]["w"] = w
     with caplog.at_level(logging.WARNING, logger="flwr"):
@@ -67,4 +65,4 @@ def test_a_whole_update_has_every_array_whatever_came_back(flower, caplog, w):
     found = [(name, value.tolist()) for name, value in update.items()]
     assert found == [("w", [0.0, 0.0]), ("v", [2.0, 2.0, 2.0])]
     assert "array 'w' counts as unchanged" in caplog.text
-    assert "'extra' of record 'arrays' of the reply: no part of the model" in caplog.text
+    assert "'extra' of the reply: no part of the model" in caplog.text

@@ -19,7 +19,7 @@ def payload(**arrays):
 
 
 def decoded(payload, server):
-    return decode_floats(open_update(EXACT, payload, server), server)
+    return decode_floats(open_update(EXACT, payload, server, list(server.floats)), server)
 
 
 def test_entries_that_are_infinite_in_the_model_hide_nothing():

@@ -106,7 +106,7 @@ def test_any_strategy_gives_what_it_gives_alone(flower, name):
 
 
 def test_integers_types_and_frozen_arrays_are_the_servers(flower):
-    arrays, _ = coded(flower, mod={"frozen": ["w"]}).round(1, start())
+    arrays, _ = coded(flower, frozen=["w"], mod={"frozen": ["w"]}).round(1, start())
     assert [array.dtype for array in arrays.values()] == [a.dtype for a in start().values()]
     assert arrays["steps"].numpy() == 4
     assert arrays["mask"].numpy().tolist() == [True, False]
@@ -198,6 +198,8 @@ BAD = {
     "flipped": payload_as(lambda sent: sent[:-20] + bytes([sent[-20] ^ 1]) + sent[-19:]),
     "scheme": payload_as(lambda _: jopeq.scheme("sdq", rate=2.0).encode(state())),
     "other shapes": payload_as(lambda _: SCHEME.encode({"w": np.ones(5)})),
+    "another order": payload_as(lambda _: SCHEME.encode(dict(reversed(state().items())))),
+    "an array left out": payload_as(lambda _: SCHEME.encode({"w": state()["w"]})),
     "plain arrays": lambda content: content.update({"arrays": start()}),
     "no arrays": lambda content: content.pop("arrays"),
     "weight": lambda content: content["metrics"].update({"num-examples": math.nan}),
@@ -423,28 +425,16 @@ def test_averaging_decodes_no_update_and_gives_what_aggregate_gives(flower, monk
     assert peak < 8 * 800_000  # twenty models have 20 times 800,000 bytes
 
 
-def test_another_layout_costs_no_more_than_its_own_pass(flower, monkeypatch):
-    """Arrays in another order, or left out: no client makes the server decode all models."""
-    strategy = PayloadStrategy(MAKERS["FedAvg"](), EXACT)
-    mods = {3: ["b"], 4: ["w"]}
-    clients = federation(flower, strategy, lambda n: PayloadMod(EXACT, frozen=mods.get(n, [])))
+def test_all_clients_of_a_round_get_one_model(flower):
+    class Personal(FedAvg):
+        def configure_train(self, *given):
+            messages = list(super().configure_train(*given))
+            messages[3].content = flower.copied(messages[3]).content
+            messages[3].content["arrays"]["b"] = Array(np.ones(3))
+            return messages
 
-    def swapped(node, reply):
-        if node == 5:
-            payload = from_content(reply.content)
-            like = {name: start()[name].numpy() for name in ("b", "w")}
-            update = EXACT.decode(payload, like=like)
-            reply.content["arrays"] = to_record(EXACT.encode(update))
-        return reply
-
-    monkeypatch.setattr(strategies, "decode_floats", lambda *_: pytest.fail("decoded"))
-    arrays, _ = clients.round(1, start(), swapped)
-    for name, frozen_by in (("w", 4), ("b", 3)):
-        before = start()[name].numpy()
-        sent = [train(n)(name, before) if n != frozen_by else before for n in NODES]
-        expected = np.average(sent, axis=0, weights=NODES)
-        np.testing.assert_allclose(arrays[name].numpy(), expected, atol=1e-6)
-    assert not strategy.reports[0].rejected
+    with pytest.raises(ValueError, match="one model"):
+        coded(flower, EXACT, Personal(**minimum(7))).round(1, start())
 
 
 def outside_the_alphabet(payload):
@@ -474,7 +464,8 @@ def test_what_the_sum_finds_bad_is_taken_out_of_it(flower, count, scheme, spoile
 @pytest.mark.parametrize("clip", [0.1, "layers"])
 def test_a_model_without_entries_to_send(flower, clip):
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip=clip)
-    arrays, metrics = coded(flower, scheme, mod={"frozen": ["*"]}).round(1, start())
+    clients = coded(flower, scheme, frozen=["*"], mod={"frozen": ["*"]})
+    arrays, metrics = clients.round(1, start())
     assert metrics["jopeq-clients"] == 7
     np.testing.assert_allclose(arrays["w"].numpy(), start()["w"].numpy(), rtol=1e-5)
 

@@ -386,7 +386,7 @@ def test_only_metrics_that_the_node_names_answer_an_evaluation(flower, tmp_path)
 
 
 def test_frozen_arrays_are_not_sent(flower, tmp_path, exact):
-    cohort = Cohort(flower, tmp_path, frozen=["arrays/w"])
+    cohort = Cohort(flower, tmp_path, frozen=["w"])
     cohort.run()
     assert set(cohort.strategy.reports[0].entries.values()) == {4}
     np.testing.assert_array_equal(cohort.arrays["w"].numpy(), 1)

@@ -1,4 +1,4 @@
-"""A payload as the one array of a Flower record, and a message's arrays under flat names.
+"""A payload as the one array of a Flower record, and the arrays of a message: the model.
 
 Flower reads arrays by their ``stype``. A server without ``PayloadStrategy`` does not know ours and
 stops with a TypeError. Plain bytes it would average as if they were weights.
@@ -44,7 +44,7 @@ def from_content(content: RecordDict) -> bytes:
     return bytes(arrays[0].data)
 
 
-# The arrays of a message under one flat set of names, and which of them are sent
+# The arrays of a message, and which of them are sent
 
 
 class ReplyError(UpdateError):
@@ -52,46 +52,29 @@ class ReplyError(UpdateError):
 
 
 class Model:
-    """All array records of a message, copied: an app may empty the message.
-
-    Array "w" of record "a" is called "w" if "a" is the only record, else "a/w".
-    """
+    """The one array record of a message, copied: an app may empty the message."""
 
     def __init__(self, content: RecordDict) -> None:
         records = content.array_records
-        self.places: dict[str, tuple[str, str]] = {}
-        self._arrays: dict[str, Array] = {}
-        for key, record in records.items():
-            for name, array in record.items():
-                flat = name if len(records) == 1 else f"{key}/{name}"
-                if flat in self.places:
-                    raise ReplyError(f"two arrays are called {flat!r}: rename one of the records")
-                self.places[flat] = (key, name)
-                self._arrays[flat] = Array(array.dtype, tuple(array.shape), array.stype, array.data)
-
-    @cached_property
-    def values(self) -> dict[str, Values]:
-        return {name: array.numpy() for name, array in self._arrays.items()}
+        if len(records) != 1:
+            raise ReplyError(f"a model is one ArrayRecord, and this message holds {len(records)}")
+        ((self.key, record),) = records.items()
+        self.names = tuple(record)
+        self._arrays = {
+            name: Array(array.dtype, tuple(array.shape), array.stype, array.data)
+            for name, array in record.items()
+        }
 
     @cached_property
     def floats(self) -> dict[str, Values]:
         """The arrays that may be sent as updates: all but integers and booleans."""
-        return {name: value for name, value in self.values.items() if is_float(value)}
+        values = {name: array.numpy() for name, array in self._arrays.items()}
+        return {name: value for name, value in values.items() if is_float(value)}
 
-    def array(self, name: str) -> Array:
-        return self._arrays[name]
-
-    def records(self, arrays: Mapping[str, Array]) -> dict[str, ArrayRecord]:
-        result: dict[str, ArrayRecord] = {}
-        for flat, (key, name) in self.places.items():
-            result.setdefault(key, ArrayRecord())[name] = arrays.get(flat, self._arrays[flat])
-        return result
-
-
-def matches(record: str, name: str, patterns: Iterable[str]) -> bool:
-    """True if a pattern fits the array's name, with or without its record's."""
-    names = (name, f"{record}/{name}")
-    return any(fnmatchcase(one, pattern) for one in names for pattern in patterns)
+    def record(self, values: Mapping[str, Values]) -> ArrayRecord:
+        """The model with these values. An array that has none did not change."""
+        changed = {name: Array(value) for name, value in values.items()}
+        return ArrayRecord(self._arrays | changed)
 
 
 def check_frozen(frozen: Iterable[str]) -> tuple[str, ...]:
@@ -103,13 +86,13 @@ def check_frozen(frozen: Iterable[str]) -> tuple[str, ...]:
 
 def sent_names(model: Model, frozen: Iterable[str]) -> list[str]:
     """The float arrays whose updates are sent, in the message's order."""
-    return [name for name in model.floats if not matches(*model.places[name], frozen)]
+    return [n for n in model.floats if not any(fnmatchcase(n, pattern) for pattern in frozen)]
 
 
 def warn_unused(model: Model, frozen: Iterable[str]) -> None:
     """Name the patterns that match nothing: what they were to keep at home is sent."""
     for pattern in frozen:
-        if not any(matches(*place, (pattern,)) for place in model.places.values()):
+        if not any(fnmatchcase(name, pattern) for name in model.names):
             log(WARNING, "JoPEQ: frozen: %r matches no array, so it keeps nothing at home", pattern)
 
 
@@ -169,32 +152,27 @@ def update_of(
     """Returned minus received, for these float arrays in this order.
 
     Where the update is private, an array that the reply lacks, or holds in another shape or kind,
-    counts as unchanged, and only the client's log tells which. Otherwise arrays that the reply
-    leaves out are no part of the update, and those that do not fit raise ``ReplyError``.
+    counts as unchanged, and only the client's log tells which. Otherwise the reply must hold the
+    model's own arrays: ``ReplyError``.
     """
-    sent = {place: flat for flat, place in before.places.items()}
-    records, only = after.array_records, {key for key, _ in sent}
-    renamed = next(iter(only)) if len(only) == 1 == len(records) else None
-    places = {
-        (key, name): sent.get((renamed or key, name)) for key, r in records.items() for name in r
-    }
-    extra = [f"array {n!r} of record {key!r}" for (key, n), flat in places.items() if flat is None]
-    told = f"{', '.join(extra)} of the reply: no part of the model that the server sent"
-    if not is_private and (extra or not records):
-        raise ReplyError(told if extra else "the reply holds no ArrayRecord, so it has no update")
-    if extra:
-        log(WARNING, "JoPEQ: %s, and stays here", told)
-    returned = {flat: records[key][name] for (key, name), flat in places.items()}
+    returned = dict[str, Array]()
+    for record in after.array_records.values():
+        returned.update(record)
+    if extra := [repr(name) for name in returned if name not in before.names]:
+        told = f"arrays {', '.join(extra)} of the reply: no part of the model that the server sent"
+        if not is_private:
+            raise ReplyError(told)
+        log(WARNING, "JoPEQ: %s, and stay here", told)
     update = {}
     for name in names:
         try:
-            if is_private or name in returned:
-                update[name] = _change(name, before.floats, returned[name].numpy())
+            if name not in returned:
+                raise ReplyError(f"array {name!r}: the reply lacks it; freeze what is not sent")
+            update[name] = _change(name, before.floats, returned[name].numpy())
         except Exception as error:  # an app may return any bytes as an array
             if not is_private:
                 raise
-            why = "the reply lacks it" if name not in returned else error
-            log(WARNING, "JoPEQ: array %r counts as unchanged: %s", name, why)
+            log(WARNING, "JoPEQ: array %r counts as unchanged: %s", name, error)
             update[name] = np.zeros(before.floats[name].shape, np.float32)
     return update
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from numpy.typing import NDArray
 
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.errors import PayloadError
@@ -103,11 +101,12 @@ class PayloadStrategy(Wrapper):
         self._delta = delta
         self._max_weight_ratio, self._max_norm_ratio = max_weight_ratio, max_norm_ratio
         self._spent: dict[int, Composition] = {}
-        self._models: dict[int, Model] = {}
-        self._arrays: ArrayRecord | None = None
         self._frozen = check_frozen(frozen)
+        self._arrays: ArrayRecord | None = None
+        self._model = Model(RecordDict({"arrays": ArrayRecord()}))  # that the round began with
+        self._sizes: dict[str, int] = {}  # of its arrays that clients send
+        self._numbers: dict[int, int] = {}  # of the round's clients
         self._round: Round | None = None  # of a Sphere
-        self._numbers: dict[int, int] = {}  # of the clients in it
 
     def list_sent(self, model: Model) -> list[str]:
         """Names of the arrays whose updates clients send."""
@@ -119,35 +118,29 @@ class PayloadStrategy(Wrapper):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let ``inner`` choose the clients, then tell each the scheme of this round."""
-        number = self._before + server_round
-        messages = list(self.inner.configure_train(number, arrays, config, self.available(grid)))
-        self._arrays = arrays
-        scheme, self._models, shared = self._scheme, {}, dict[int, Model]()
+        given = self._before + server_round, arrays, config, self.available(grid)
+        messages = list(self.inner.configure_train(*given))
+        self._arrays, self._numbers, scheme = arrays, {}, self._scheme
         for message in messages:
-            content = message.content
-            if id(content) not in shared:
-                shared[id(content)] = Model(content)
-            self._models[message.metadata.dst_node_id] = shared[id(content)]
-        models = [*shared.values()]
-        if isinstance(scheme, Sphere) and models:
-            if len(models) > 1:
-                raise ValueError("inner must send all clients one model: a Sphere has one round")
-            dimension = sum(models[0].floats[name].size for name in self.list_sent(models[0]))
-            seed, people = fresh_seed(), len(self._models)
-            self._round = scheme.round(dimension=dimension, seed=seed, people=people)
-            self._numbers = {node: number for number, node in enumerate(self._models)}
+            if message.content.array_records != messages[0].content.array_records:
+                raise ValueError("inner must send all clients of a round one model")
+            self._numbers[message.metadata.dst_node_id] = len(self._numbers)
+        if messages:
+            self._model = model = Model(messages[0].content)
+            self._sizes = {name: model.floats[name].size for name in self.list_sent(model)}
+        if isinstance(scheme, Sphere) and messages:
+            dimension, people = sum(self._sizes.values()), len(self._numbers)
+            self._round = scheme.round(dimension=dimension, seed=fresh_seed(), people=people)
         for message in messages:
-            node = message.metadata.dst_node_id
-            model, own = self._models[node], self._numbers.get(node, 0)
             if self._round is not None:  # each has a number of its own
                 message.content = own_content(message)
-            message.content[RECORD] = record = offer(scheme, self._round, own)
+            number = self._numbers[message.metadata.dst_node_id]
+            message.content[RECORD] = record = offer(scheme, self._round, number)
             if isinstance(scheme, Scheme) and scheme.per == "layers":
-                scales = scheme.codec.scaling.public(tuple(model.floats))
+                scales = scheme.codec.scaling.public(tuple(self._model.floats))
                 record["clips"] = [scale.unit for scale in scales]
-        entries = sum(v.size for model in self._models.values() for v in model.floats.values())
-        self.prepare(entries, arrays)
-        self.reports.append(RoundReport(number, scheme.spec))
+        self.prepare(sum(self._sizes.values()) * len(messages), arrays)
+        self.reports.append(RoundReport(self._before + server_round, scheme.spec))
         return self.count_bytes(messages)
 
     def aggregate_train(
@@ -156,7 +149,7 @@ class PayloadStrategy(Wrapper):
         """Open the replies, reject bad ones, and let ``inner`` aggregate the rest."""
         received, report = list(replies), self._rounds.report
         answered = {reply.metadata.src_node_id for reply in received}
-        self._rounds.note_missing(self._models.keys() - answered)
+        self._rounds.note_missing(self._numbers.keys() - answered)
         errors = [reply for reply in received if not self._rounds.read(reply)]
         opened = self._open_replies([reply for reply in received if not reply.has_error()])
         for index, reason in bad_metrics([one.reply for one in opened], self.inner).items():
@@ -192,23 +185,20 @@ class PayloadStrategy(Wrapper):
             seen.add(node)
             try:
                 payload = from_content(reply.content)
-                if node not in self._models:
+                if node not in self._numbers:
                     raise PayloadError("no train message was sent to this node in this round")
-                model = self._models[node]
-                others = _others(reply.content, model)
+                others = _others(reply.content, self._model)
                 opened: Opened | bytes = payload
                 if self._round is None:
-                    opened = open_update(cast(Scheme, self._scheme), payload, model)
+                    names = list(self._sizes)
+                    opened = open_update(cast(Scheme, self._scheme), payload, self._model, names)
                 else:  # a report, as far as its form tells that it is of the round
                     self._round.open_report(payload, self._numbers[node], None)
             except PayloadError as error:
                 self._reject(node, str(error))
                 continue
-            sizes = {name: model.floats[name].size for name in self.list_sent(model)}
-            if isinstance(opened, Opened):
-                sizes = dict(zip(opened.header.names, opened.sizes, strict=True))
-            self._count(node, len(payload), sizes)
-            result.append(_Opened(reply, opened, model, others))
+            self._count(node, len(payload))
+            result.append(_Opened(reply, opened, others))
         return result
 
     def _accept(self, opened: list[_Opened]) -> list[_Opened]:
@@ -220,14 +210,14 @@ class PayloadStrategy(Wrapper):
         The norms of the updates come from the sum. What is rejected was added, so the others are
         added up anew.
         """
-        if not averages(self.inner) or len({id(one.model) for one in opened}) != 1:
+        if not (opened and averages(self.inner)):
             return None
         if self._round is not None:
             return self._add_reports(self._round, opened)
-        mean = self._mean(opened)
-        good = [index for index in range(len(opened)) if index not in mean.failed]
-        far = too_far([mean.norms[index] for index in good], self._max_norm_ratio)
-        bad = {index: str(error) for index, error in mean.failed.items()}
+        update, norms, failed = self._mean(opened)
+        good = [index for index in range(len(opened)) if index not in failed]
+        far = too_far([norms[index] for index in good], self._max_norm_ratio)
+        bad = {index: str(error) for index, error in failed.items()}
         bad |= {good[place]: reason for place, reason in far.items()}
         for index, reason in bad.items():
             self._reject(opened[index].node, reason)
@@ -235,38 +225,52 @@ class PayloadStrategy(Wrapper):
         if not opened:
             return []
         if bad:
-            mean = self._mean(opened)
+            update = self._mean(opened)[0]
         try:
-            floats = move_floats(opened[0].model, mean.update)
+            return self._give_mean(opened, update)
         except PayloadError:  # some client's entries are too large for the model: find out whose
             return None
-        return _with_mean(opened, floats)
 
     def _add_reports(self, terms: Round, opened: list[_Opened]) -> list[_Opened]:
         """The mean of the reports of a ``Sphere``, each of which counts once."""
-        if not opened:
-            return []
-        total, model = terms.aggregator(), opened[0].model
-        reports = [cast(bytes, one.opened) for one in opened]
-        total.add_many(reports, clients=[self._numbers[one.node] for one in opened])
-        update = split(total.mean(), model, self.list_sent(model))
-        return _with_mean(opened, move_floats(model, update))
+        total = terms.aggregator()
+        for one in opened:
+            total.add(one.opened, client=self._numbers[one.node])
+        return self._give_mean(opened, split(total.mean(), self._model, self._sizes))
 
-    def _mean(self, opened: list[_Opened]) -> Mean:
+    def _mean(
+        self, opened: list[_Opened]
+    ) -> tuple[dict[str, Values], list[float], dict[int, PayloadError]]:
+        """The weighted mean of the updates, the norm of each, and the bad ones by position.
+
+        These may be in the mean in part.
+        """
         replies = [one.reply for one in opened]
         weights = weights_of(replies, self.inner, self._max_weight_ratio)
-        return mean_of([one.opened for one in opened], weights, cast(Scheme, self._scheme))
+        whole = math.fsum(weights)
+        shares = [weight / whole for weight in weights]
+        updates, scheme = [one.opened for one in opened], cast(Scheme, self._scheme)
+        flat, norms, failed = weighted_sum(updates, shares, scheme)
+        return split(flat, self._model, self._sizes), norms, failed
+
+    def _give_mean(self, opened: list[_Opened], update: Mapping[str, Values]) -> list[_Opened]:
+        """Let every reply hold the mean model."""
+        record = self._model.record(move_floats(self._model, update))
+        for one in opened:
+            given = {self._model.key: ArrayRecord(dict(record)), **one.others}
+            one.reply.content = RecordDict(given)
+        return opened
 
     def _decode_replies(self, opened: list[_Opened]) -> list[_Opened]:
         norms = []
         for one in opened:
             try:
-                floats, norm = decode_floats(one.opened, one.model)
+                floats, norm = decode_floats(one.opened, self._model)
             except PayloadError as error:
                 self._reject(one.node, str(error))
                 continue
-            arrays = {name: Array(value) for name, value in floats.items()}
-            one.reply.content = one.with_arrays(arrays)
+            record = self._model.record(floats)
+            one.reply.content = RecordDict({self._model.key: record, **one.others})
             norms.append(norm)
         accepted = self._accept(opened)
         for index, reason in too_far(norms, self._max_norm_ratio).items():
@@ -274,22 +278,18 @@ class PayloadStrategy(Wrapper):
         return self._accept(accepted)
 
     def _move_clips(self, accepted: list[_Opened]) -> None:
-        """Set the next round's clips of layers by a few updates of the most common layout."""
+        """Set the next round's clips of layers by a few updates."""
         if not isinstance(self._scheme, Scheme) or self._scheme.per != "layers":
             return
-        names = Counter(one.opened.header.names for one in accepted).most_common(1)
-        some = [one for one in accepted if one.opened.header.names == names[0][0]][:_CLIENTS]
-        updates = [decode_update(one.opened, one.model) for one in some]
+        updates = [decode_update(one.opened, self._model) for one in accepted[:_CLIENTS]]
         self._scheme = LayerClips().update(self._scheme, updates)
 
-    def _count(self, node: int, size: int, sizes: Mapping[str, int]) -> None:
+    def _count(self, node: int, size: int) -> None:
         """Count bytes and ε of a well-formed payload, whether or not the round can use it."""
-        report = self._rounds.report
-        entries = sum(sizes.values())
-        cost = self._scheme.cost(sizes)
+        report, cost = self._rounds.report, self._scheme.cost(self._sizes)
         self._spent[node] = spent = self._spent.get(node, Composition()) + cost.mechanisms
         report.bytes_up[node] = size
-        report.entries[node] = entries
+        report.entries[node] = sum(self._sizes.values())
         report.epsilon[node] = spent.epsilon_at(self._delta)[0]
 
     def _reject(self, node: int, reason: str) -> None:
@@ -324,39 +324,28 @@ class _Opened(NamedTuple):
 
     reply: Message
     opened: Any  # a payload that is not decoded yet, or the bytes of a report
-    model: Model
     others: dict[str, Any]  # its other records
 
     @property
     def node(self) -> int:
         return int(self.reply.metadata.src_node_id)
 
-    def with_arrays(self, arrays: Mapping[str, Array]) -> RecordDict:
-        """The reply as ``inner`` reads it. An array that was not sent did not change."""
-        return RecordDict({**self.model.records(arrays), **self.others})
-
-
-def _with_mean(opened: list[_Opened], floats: Mapping[str, Values]) -> list[_Opened]:
-    """Give every reply the mean model."""
-    arrays = {name: Array(value) for name, value in floats.items()}
-    for one in opened:
-        one.reply.content = one.with_arrays(arrays)
-    return opened
-
 
 # Every client's model, for strategies that do not average: decoded once
 
 
-def open_update(scheme: Scheme, payload: bytes, model: Model) -> Opened:
-    """A payload whose layout fits the model, not decoded yet; ``PayloadError`` if it is bad."""
-    opened = scheme.open(payload, most_tensors=len(model.floats))
-    opened.check_fits({name: value.shape for name, value in _select_named(opened, model).items()})
+def open_update(scheme: Scheme, payload: bytes, model: Model, names: Sequence[str]) -> Opened:
+    """A payload of these arrays of the model, not decoded yet; ``PayloadError`` if it is bad."""
+    opened = scheme.open(payload, most_tensors=len(names))
+    opened.check_fits({name: model.floats[name].shape for name in names})
+    if opened.header.names != tuple(names):
+        raise PayloadError("it names the arrays of the model in another order")
     opened.check_size()
     return opened
 
 
 def decode_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], float]:
-    """Server's model + update, of the arrays the payload names, and the norm of the update."""
+    """Server's model + update, and the norm of the update."""
     update = decode_update(opened, model)
     squares = (np.square(value, dtype=np.float64).sum() for value in update.values())
     return move_floats(model, update), math.sqrt(math.fsum(map(float, squares)))
@@ -364,12 +353,7 @@ def decode_floats(opened: Opened, model: Model) -> tuple[dict[str, Values], floa
 
 def decode_update(opened: Opened, model: Model) -> dict[str, Values]:
     """The update alone."""
-    return opened.decode_like({n: widen(v) for n, v in _select_named(opened, model).items()})
-
-
-def _select_named(opened: Opened, model: Model) -> dict[str, Values]:
-    """The server's arrays of those that a payload names."""
-    return {name: model.floats[name] for name in opened.header.names if name in model.floats}
+    return opened.decode_like({name: widen(model.floats[name]) for name in opened.header.names})
 
 
 def move_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
@@ -387,45 +371,6 @@ def _others(content: RecordDict, model: Model) -> dict[str, Any]:
     """The records of a reply except its arrays and our own record."""
     ours = {RECORD, *content.array_records}
     others = {key: record for key, record in content.items() if key not in ours}
-    for key, _ in model.places.values():
-        if key in others:
-            raise PayloadError(f"its record {key!r:.80} has the name of one of the model's")
+    if model.key in others:
+        raise PayloadError(f"its record {model.key!r:.80} has the name of the model's")
     return others
-
-
-# The mean of a round, for strategies that average: added up without decoding any update whole
-
-
-class Mean(NamedTuple):
-    """Σ share·update of a round, by name. An array that a client does not name did not change."""
-
-    update: dict[str, NDArray[np.float64]]
-    norms: list[float]  # of the updates
-    failed: dict[int, PayloadError]  # position of each bad payload; it may be in the sum in part
-
-
-def mean_of(opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme) -> Mean:
-    """The weighted mean of payloads that fit one model.
-
-    Payloads that name the same arrays in the same order are added up in one pass. Any other layout
-    costs a pass of its own and no more memory, so that no client can make the server decode all
-    models.
-    """
-    whole = math.fsum(weights)
-    shares = [weight / whole for weight in weights]
-    found = Mean({}, [0.0] * len(opened), {})
-    layouts: dict[tuple[str, ...], list[int]] = {}
-    for index, one in enumerate(opened):
-        layouts.setdefault(one.header.names, []).append(index)
-    for names, places in layouts.items():
-        parts = [opened[index] for index in places], [shares[index] for index in places]
-        flat, norms, failed = weighted_sum(*parts, scheme)
-        for index, norm in zip(places, norms, strict=True):
-            found.norms[index] = norm
-        found.failed.update({places[place]: error for place, error in failed.items()})
-        first, end = opened[places[0]], 0
-        for name, shape, size in zip(names, first.header.shapes, first.sizes, strict=True):
-            start, end = end, end + size
-            piece = flat[start:end].reshape(shape)
-            found.update[name] = found.update[name] + piece if name in found.update else piece
-    return found

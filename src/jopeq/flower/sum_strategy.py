@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
@@ -118,8 +118,8 @@ class SumStrategy(Wrapper):
             return self.keep(None, None, server_round)
         (first, model, mean, before), self._mean = self._mean, None
         update = split(np.asarray(mean, np.float32), model, self.list_sent(model))
-        arrays = {name: Array(value) for name, value in move(model.floats, update).items()}
-        reply = Message(RecordDict(dict(model.records(arrays))), reply_to=first)
+        moved = model.record(move(model.floats, update))
+        reply = Message(RecordDict({model.key: moved}), reply_to=first)
         weigh([reply], self.inner, [1.0])
         report = self._rounds.report
         found, metrics = self.inner.aggregate_train(report.server_round, [reply])
