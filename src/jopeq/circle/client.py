@@ -25,9 +25,8 @@ class Client:
     nothing. The client sends one masked vector and opens once, if at least ``terms.threshold``
     clients survived: of every other client the share of its self mask or that of its pairwise key.
 
-    ``terms`` are the client's own: it refuses any other. ``me`` is the number by which the
-    transport knows it, ``serial`` the shares that its ledger has paid for. Signed terms need the
-    key that signs (``identity``) and the public keys of all who may take part (``trusted``).
+    ``me`` is the number by which the transport knows the client, ``serial`` the shares that its
+    ledger has paid for. Signed terms need ``identity``, which signs, and all keys (``trusted``).
     """
 
     def __init__(

@@ -33,12 +33,11 @@ class Server:
     """One round of a server.
 
     Send ``offer`` to at most ``terms.clients`` clients, then call ``roster``, ``inboxes``,
-    ``survivors``, with signed terms ``signatures``, and ``total``, in this order, each with the
-    replies to the messages of the last call; ``survivors`` takes complaints too. A reply that
-    cannot be used counts as a dropout. ``refused``, and ``clients`` of every error, name the
-    clients that failed: leave them out of the next round. ``TooFewClientsError`` ends a round with
-    fewer than ``terms.threshold`` clients: no sum of fewer is ever computed. ``terms`` are fresh
-    for each round; signed ones need the public keys of all who may take part (``trusted``).
+    ``survivors``, with signed terms ``signatures``, and ``total``, each with the replies to the
+    messages of the last call; ``survivors`` takes complaints too. A reply that cannot be used
+    counts as a dropout; ``refused``, and ``clients`` of every error, name their senders. No sum of
+    fewer than ``terms.threshold`` clients is ever computed. Signed terms, fresh for each round,
+    need the public keys of all who may take part (``trusted``).
     """
 
     def __init__(self, terms: Terms, *, trusted: Collection[bytes] = ()) -> None:

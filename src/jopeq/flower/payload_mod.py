@@ -60,20 +60,14 @@ def offer(scheme: Scheme | Sphere, terms: Round | None = None, number: int = 0) 
 class PayloadMod(Mod):
     """Encodes the update of every train message: trained minus received, of all float arrays.
 
-    Integer and boolean arrays stay the server's. Running statistics of normalisation layers are
-    sent in coordinates of their own (``jopeq.state_update``). Put the mod first, before mods that
-    change arrays: the first mod is the last to see the reply.
+    Put the mod first, before mods that change arrays: the first mod is the last to see the reply.
 
     With a scheme that names an ε, the server may choose any model and still learns nothing from the
     reply but the noised payload. Refusals come before the app trains, and the cost, which follows
-    from the model's shapes, is in the ledger's file. After training every reply holds the same
-    arrays: one that is missing, or has another shape or kind, counts as unchanged, NaN counts as 0,
-    and the update of an app that fails or exits is 0. Configs, texts of errors and metrics that
-    ``metrics`` does not name stay on the client, and so do arrays in replies to other messages
-    (evaluate, query). Only the client's log tells.
-
-    With ``none``, ``sdq`` and ``dq`` nothing is private: metrics, configs and errors of the app
-    pass, and an update that cannot be encoded becomes an error reply.
+    from the model's shapes, is in the ledger's file. Whatever the app does then, every reply holds
+    the same arrays; docs/flower.md tells what counts as which update. Configs, texts of errors,
+    metrics that ``metrics`` does not name and arrays in replies to other messages stay on the
+    client. With ``none``, ``sdq`` and ``dq`` nothing is private, and all of these pass.
 
     Parameters
     ----------
@@ -81,21 +75,18 @@ class PayloadMod(Mod):
         From ``jopeq.scheme``, given here: the run's configuration comes from whoever starts the
         run, and must not choose ε.
     budget : Optional[float] (default: None)
-        Largest ε of this client, all rounds together; beyond it, error replies.
-        ``jopeq-budget`` of the node's configuration replaces it, with δ and file. A budget needs a
-        scheme with a clip.
+        Largest ε of this client, all rounds together; beyond it, error replies. It needs a scheme
+        with a clip. ``jopeq-budget`` of the node's configuration replaces it, with δ and file.
     delta, ledger
         The δ at which the budget is stated, and the ledger's file, made once by ``jopeq ledger
-        init``; ``jopeq-budget-delta`` and ``jopeq-ledger`` replace them. By default the file is in
-        Flower's home of the node, made on first use.
+        init``; by default one in Flower's home of the node, made on first use.
     frozen : Iterable[str] (default: ())
-        Patterns of array names that are never sent: ``find_frozen(model)`` has those that a PyTorch
-        model does not train.
+        Patterns of array names that are never sent, the same as the strategy's:
+        ``find_frozen(model)`` has those that a PyTorch model does not train.
     metrics : Iterable[str] or Mapping[str, float] (default: ())
         Numbers that a private scheme sends in the clear; no ε covers them. A mapping
         (``{"num-examples": 600}``) declares constants, a list of names sends the app's values,
-        which can show that training failed. ``jopeq-metrics`` of the node's configuration replaces
-        it.
+        which can show that training failed. ``jopeq-metrics`` of the node replaces it.
     """
 
     def __init__(
@@ -149,7 +140,8 @@ class PayloadMod(Mod):
     def _prepare(self, app: App, offered: ConfigRecord | None) -> _Coding:
         """All that encoding the reply will need, checked before anything is paid for."""
         scheme = _agree(self._scheme, offered)
-        app.code, model = "model", Model(app.msg.content)
+        app.code = "model"
+        model = Model(app.msg.content)
         warn_unused(model, self._frozen)
         clips = None if offered is None else offered.get("clips")
         if clips is not None and isinstance(scheme, Scheme) and scheme.per == "layers":

@@ -44,7 +44,7 @@ _AHEAD = 8  # rounds accounted for at once: the accountant takes a second to imp
 def reply_total(msg: Message, total: ClippedTotal) -> Message:
     """An app's reply to a train or evaluate message: the total for ``SumMod``, in this process.
 
-    The reply itself is empty. With ``sampling`` below 1 answer with ``reply_sample``.
+    With ``sampling`` below 1 answer with ``reply_sample``.
     """
     return hand_over(msg, total)
 
@@ -92,13 +92,8 @@ class SumMod(Mod):
     Everything that may be refused is refused, and the share is in the ledger's file, before the app
     is called. An app that fails or exits, a total of another dimension or clip, or a table that
     lacks a column makes a share of 0, and only the node's log tells. Metrics leave only in answers
-    to other evaluate and query messages, as ``jopeq-metrics`` of the node's configuration names
-    them; arrays, configs and the texts of errors never do.
-
-    The node's configuration decides what its hospital takes part in: ``jopeq-max-epsilon``,
-    ``-delta``, ``-rounds`` and ``-sampling`` bound the scheme, ``jopeq-columns`` lists what surveys
-    may ask about, ``jopeq-ledger`` names the ledger, ``jopeq-identity`` and ``jopeq-trusted`` the
-    keys. Of several of these mods the outermost acts.
+    to other messages, as ``jopeq-metrics`` names them; arrays, configs and texts of errors never
+    do. The node's configuration (docs/flower.md) decides what its hospital takes part in.
 
     Parameters
     ----------
