@@ -230,8 +230,9 @@ class Ledger:
                 if text and text not in asked.setdefault(key, text).split("; "):
                     asked[key] += f"; {text}"
             self._runs[begun.key] = replace(after, last=_today(), about=asked)
-            self._unit = unit
-            self._note(scheme.guarantee, scheme.spec)
+            known = *self._assumptions, *scheme.guarantee.assumptions
+            self._assumptions, self._unit = tuple(dict.fromkeys(known)), unit
+            self.scheme, self.rounds = scheme.spec, self.rounds + 1
             return spent
 
     def covers(self, scheme: RecordSum | ClientSum, entries: int, *, run: str = "") -> int:
@@ -300,10 +301,6 @@ class Ledger:
             runs[run.key] = run
         return _epsilon(tuple(map(attrgetter("spent"), runs.values())), self.delta, self.budget)
 
-    def _note(self, cost: Guarantee, spec: str) -> None:
-        self._assumptions = tuple(dict.fromkeys((*self._assumptions, *cost.assumptions)))
-        self.scheme, self.rounds = spec, self.rounds + 1
-
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             told = "this ledger belongs to another process, and a copy would spend its budget again"
@@ -351,8 +348,9 @@ class Ledger:
                     f"{digits_up(total, 6)}, above its budget of {_plain(self.budget)} (spent so "
                     f"far: {digits_up(spent, 6)} in {self.rounds} rounds); nothing was encoded"
                 )
-            self._spent = after
-            self._note(scheme.guarantee, scheme.spec)
+            known = *self._assumptions, *scheme.guarantee.assumptions
+            self._assumptions, self._spent = tuple(dict.fromkeys(known)), after
+            self.scheme, self.rounds = scheme.spec, self.rounds + 1
             self._days = self._days[0] or _today(), _today()
             return total
 

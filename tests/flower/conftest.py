@@ -27,7 +27,10 @@ else:
 
 
 def records(arrays, key="arrays"):
-    return {key: flwr.ArrayRecord({name: flwr.Array(np.asarray(v)) for name, v in arrays.items()})}
+    made = {
+        n: v if isinstance(v, flwr.Array) else flwr.Array(np.asarray(v)) for n, v in arrays.items()
+    }
+    return {key: flwr.ArrayRecord(made)}
 
 
 def train_message(arrays, *, kind="train", node=7, **others):

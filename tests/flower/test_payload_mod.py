@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 from flwr.common.constant import ErrorCode, SType
@@ -62,10 +62,10 @@ def app_of(answer, *mods):
     return app
 
 
-def answer(flower, chosen, *, change=halve, context=None, **message):
+def answer(flower, chosen, *, change=halve, context=None, model=MODEL, **message):
     """What the mod makes of the reply of an app that trains by ``change``."""
     app = flower.trainer(change, [chosen])
-    return app(flower.train_message(MODEL, **message), context or flower.context())
+    return app(flower.train_message(model, **message), context or flower.context())
 
 
 def refused(reply, code=None):
@@ -520,8 +520,8 @@ UNREADABLE += [Array("float32", (4,), "other", b""), Array(np.ones(2, np.complex
         (PayloadMod(SMALL, budget=1e3), {}, {}, TERMS, "too-many-entries", "max_entries"),
         (PayloadMod(SMALL, budget=1e3), {}, {}, {}, "settings", "no terms of a round"),
         *(
-            (PayloadMod(SCHEME, budget=1e3), {}, {}, {"arrays": record}, "model", "")
-            for record in (ArrayRecord({"w": array}) for array in UNREADABLE)
+            (PayloadMod(SCHEME, budget=1e3), {}, {}, {"model": {"w": array}}, "model", "")
+            for array in UNREADABLE
         ),
     ],
 )

@@ -194,9 +194,9 @@ class CircleTerms:
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r:.80}")
         for name, least in (("clients", 1), ("colluding", 0), ("attempts", 1)):
-            set_fields(self, **{name: check_count(name, getattr(self, name), least, 1 << 20)})
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least, 1 << 20))
         threshold = check_count("threshold", self.threshold, self.colluding + 2, self.clients)
-        set_fields(self, threshold=threshold)
+        object.__setattr__(self, "threshold", threshold)
         if self.dropouts not in ("repeat", "recover"):
             raise ValueError(f'dropouts must be "repeat" or "recover", got {self.dropouts!r:.80}')
         if self.unsigned not in (True, False):

@@ -17,7 +17,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.logger import log
 
-from jopeq.checks import set_fields
 from jopeq.circle import CircleTerms, Plan, digest
 from jopeq.errors import ProtocolError
 from jopeq.models import Model, model_from_spec
@@ -72,8 +71,9 @@ class Task:
     def __post_init__(self) -> None:
         scheme = self.scheme
         mechanism = scheme.sum if isinstance(scheme, ClientSum) else scheme
-        spec, label = self.spec or scheme.spec, self.label or self.run
-        set_fields(self, spec=spec, label=label, mechanism=mechanism)
+        object.__setattr__(self, "mechanism", mechanism)
+        object.__setattr__(self, "spec", self.spec or scheme.spec)
+        object.__setattr__(self, "label", self.label or self.run)
 
     @property
     def offer(self) -> dict[str, str | int]:

@@ -493,10 +493,13 @@ def _gradients(
             kept[:] = [torch.cat(parts, dim=1)]
         return (kept[0],)
 
-    split = _linear_head(module)
-    if split is None:
+    # a linear layer on a frozen body, of weights that neither hooks nor other parameters make
+    layers = list(module) if type(module) is nn.Sequential else [module]
+    body, head = nn.Sequential(*layers[:-1]), layers[-1] if layers else module
+    has_hooks = module._forward_hooks or module._forward_pre_hooks
+    has_hooks = has_hooks or head._forward_hooks or head._forward_pre_hooks
+    if type(head) is not nn.Linear or has_hooks or any(p.requires_grad for p in body.parameters()):
         return by_model
-    body, head = split
     each_a_batch = partial(torch.unsqueeze, dim=1)
 
     def by_head(chunk: Rows) -> Rows:
@@ -512,18 +515,6 @@ def _gradients(
         return slopes, features, slopes if has_bias else slopes[:, :0]
 
     return by_head
-
-
-def _linear_head(model: nn.Module) -> tuple[nn.Module, nn.Linear] | None:
-    """The frozen body and the linear layer of a model that is nothing else."""
-    layers = list(model) if type(model) is nn.Sequential else [model]
-    body, head = nn.Sequential(*layers[:-1]), layers[-1] if layers else model
-    # weights that hooks or other parameters make are left to autograd
-    has_hooks = model._forward_hooks or model._forward_pre_hooks
-    has_hooks = has_hooks or head._forward_hooks or head._forward_pre_hooks
-    if type(head) is not nn.Linear or has_hooks or any(p.requires_grad for p in body.parameters()):
-        return None
-    return body, head
 
 
 def _copy(model: nn.Module) -> nn.Module:

@@ -75,8 +75,11 @@ def read_records(inputs: Any, targets: Any, example: Any = None, group: Any = No
         blank = tuple([part.new_zeros(part.shape[1:]) for part in parts])
     else:
         blank = read_example(example)
-    lengths = [len(part) if getattr(part, "ndim", 1) else None for part in parts]
-    if len(lengths) != max(2, len(blank)) or None in lengths or len(set(lengths)) > 1:
+    try:
+        lengths = list(map(len, parts))
+    except TypeError:  # a single number
+        lengths = []
+    if len(lengths) != max(2, len(blank)) or len(set(lengths)) > 1:
         raise ValueError(
             f"inputs ({len(blank) - 1} here) and targets must hold one entry for each record, got "
             f"lengths {lengths}: stack the records along the first axis"
