@@ -168,7 +168,7 @@ def measured_error(clients: int = 50, entries: int = 20_000, bits: int = 8) -> f
     total = sum(scheme.encode(update, seed=seed).astype(np.int64) for update in updates)
     mean = scheme.decode(total, seed=seed, dimension=entries, clients=clients)
     error = float(np.square(mean - updates.mean(axis=0)).sum())
-    return error / scheme.central_error(entries)
+    return error / scheme.plan(entries).central_error
 
 
 def encoders() -> None:

@@ -1,9 +1,8 @@
 """Numbers that take seconds to compute, kept on disk for the next process of this user.
 
-A federation starts a process for every message, and each would compute the same plan. A file's name
-hashes everything that its numbers depend on: inputs, code and versions of libraries. If a file is
-missing or damaged, or another user could have written it, its numbers are computed again. Readers
-still check them as far as that is quick.
+A file's name hashes everything that its numbers depend on: inputs, code and versions of libraries.
+If a file is missing or damaged, or another user could have written it, its numbers are computed
+again. Readers still check them as far as that is quick.
 
 The folder is ``$JOPEQ_PLANS``, by default ``plans`` in the user's cache; "off" keeps nothing.
 """

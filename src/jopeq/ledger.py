@@ -38,7 +38,7 @@ class Run:
     """Rounds of one private sum that a ledger was charged for, and the days of first and last.
 
     ``about`` says in words what was ``asked``, by which ``asker``, of which ``hospital``, by which
-    ``app``; several of one kind are separated by semicolons.
+    ``app``.
     """
 
     name: str
@@ -77,15 +77,13 @@ class Ledger:
 
     The adversary is the server, who keeps every payload. With ``delta=0`` costs add up; with a
     ``delta`` above 0 all samples of all rounds are composed by the best theorem at that δ (see
-    ``Composition.epsilon_at``). The budget holds whenever the client stops.
+    ``Composition.epsilon_at``). A ledger of updates keeps to its first scheme, so that a mistaken
+    configuration cannot spend the budget unseen.
 
-    A ledger keeps to its first scheme, so that a mistaken configuration cannot spend the budget
-    unseen. Threads may share a ledger, but two copies do not know of each other's spending: keep
-    one per client, ``create`` its file once, and ``save`` it there before a payload leaves.
-
-    An update is charged before its values are read, and stays charged if encoding fails: whether a
-    payload comes must tell nothing for free. Only the update's type or the configuration can lead
-    to a refusal without a charge.
+    Threads may share a ledger, but two copies do not know of each other's spending: keep one per
+    client, ``create`` its file once, and ``save`` it there before a payload leaves. An update is
+    charged before its values are read, and stays charged if encoding fails: whether a payload comes
+    must tell nothing for free.
 
     >>> import numpy as np, jopeq
     >>> ledger = Ledger(budget=900.0)
@@ -120,10 +118,8 @@ class Ledger:
         self._kept: str | None = None  # the state of the file that this ledger goes on from
 
     def __repr__(self) -> str:
-        return (
-            f"Ledger(budget={_plain(self.budget)}, delta={self.delta:g}, "
-            f"spent={digits_up(self.spent.epsilon)}, rounds={self.rounds})"
-        )
+        spent = f"spent={digits_up(self.spent.epsilon)}, rounds={self.rounds}"
+        return f"Ledger(budget={_plain(self.budget)}, delta={self.delta:g}, {spent})"
 
     def __reduce__(self) -> tuple[Callable[[str], Ledger], tuple[str]]:
         return Ledger.from_json, (self.to_json(),)
@@ -195,15 +191,14 @@ class Ledger:
     ) -> float:
         """Charge one payload, report, or share of a private sum, before anything reads the data.
 
-        Returns the ε of all that was charged so far, this included. Raises
-        ``BudgetExceededError`` as ``encode`` does, and for a scheme of payloads without a public
-        clip. ``entries`` of an update may be told by tensor.
+        Returns the ε of all that was charged so far, this included. ``entries`` of an update may be
+        told by tensor.
 
-        Rounds of a ``RecordSum`` or ``ClientSum`` are charged one by one, and those of all runs are
-        composed by their privacy losses, for every record of the data set (or for the client). A
-        run is a scheme, a dimension and the name ``run``, of ``scheme.rounds`` rounds. Records may
-        come and go between rounds: ε holds for each. ``ahead`` computes ε of so many rounds more,
-        which later processes then find on disk. ``about`` is kept for people (``Run.about``).
+        Rounds of all runs of private sums are composed by their privacy losses, for every record
+        of the data set (or for the client). A run is a scheme, a dimension and the name ``run``, of
+        ``scheme.rounds`` rounds. Records may come and go between rounds: ε holds for each.
+        ``ahead`` computes ε of so many rounds more, which later processes then find on disk.
+        ``about`` is kept for people (``Run.about``).
         """
         if not isinstance(scheme, RecordSum | ClientSum):
             return self._charge_update(scheme, entries)
@@ -260,7 +255,7 @@ class Ledger:
 
         >>> sums = ClientSum(epsilon=1.0, clip=1.0, clients=10, threshold=8, rounds=10)
         >>> ledger = Ledger(2.0, 1e-5)
-        >>> ledger.charge(sums, 50)
+        >>> _ = ledger.charge(sums, 50)
         >>> ledger.most_epsilon(sums, 50)
         1.972
         """
@@ -329,16 +324,16 @@ class Ledger:
                 )
             self._check_process()
             if math.isinf(cost.epsilon):
-                told = (
-                    "this update has no privacy guarantee against the server: no budget allows it"
+                raise BudgetExceededError(
+                    "this update has no privacy guarantee against the server: no budget allows it",
+                    code="no-guarantee",
                 )
-                raise BudgetExceededError(f"{told}; nothing was encoded", code="no-guarantee")
             after = self._spent + cost.mechanisms
             if self.delta == 0.0 and any(m.delta for m, _ in after.counts):
-                told = (
-                    "this update needs a δ above 0, this ledger has none: Ledger(..., delta=1e-5)"
+                raise BudgetExceededError(
+                    "this update needs a δ above 0, this ledger has none: Ledger(..., delta=1e-5)",
+                    code="needs-delta",
                 )
-                raise BudgetExceededError(f"{told}; nothing was encoded", code="needs-delta")
             total = after.epsilon_at(self.delta)[0]
             if total > self._most:
                 spent = self._spent.epsilon_at(self.delta)[0]
@@ -359,71 +354,58 @@ class Ledger:
     def to_json(self) -> str:
         """The whole ledger, with a checksum against accidents (not against a forger)."""
         with self._lock:
-            content = {
-                "format": _FORMAT,
-                "budget": self.budget,
-                "delta": self.delta,
-                "scheme": self.scheme,
-                "rounds": self.rounds,
-                "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
-                "assumptions": list(self._assumptions),
-                "days": list(self._days),
-                "unit": self._unit,
-                "runs": list(map(asdict, self._runs.values())),
-            }
+            content = self._content
         return json.dumps({**content, "sha256": _checksum(content)}, indent=1, allow_nan=False)
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "budget": self.budget,
+            "delta": self.delta,
+            "scheme": self.scheme,
+            "rounds": self.rounds,
+            "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
+            "assumptions": list(self._assumptions),
+            "days": list(self._days),
+            "unit": self._unit,
+            "runs": list(map(asdict, self._runs.values())),
+        }
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
         """The ledger ``to_json`` wrote; ``ValueError`` for anything else."""
         try:
             content = json.loads(text, parse_constant=_refuse)
-            found = content.pop("sha256")
-            if content.pop("format") != _FORMAT:
-                raise ValueError(f"its format is not {_FORMAT!r}")
-            if found != _checksum({"format": _FORMAT, **content}):
+            if content.pop("sha256") != _checksum(content):
                 raise ValueError("its checksum does not match its content")
-            return cls._restored(**content)
+            return cls._restored(content)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
                 ValueError) as error:  # fmt: skip
             told = f"this is not a ledger as jopeq saved it ({error}): restore it from a backup"
             raise LedgerError(f"{told}; an empty one would forget ε", code="damaged") from error
 
     @classmethod
-    def _restored(
-        cls,
-        *,
-        budget: float,
-        delta: float,
-        scheme: str | None,
-        rounds: int,
-        spent: list[list[Any]],
-        assumptions: list[str],
-        days: tuple[str, str],
-        unit: str,
-        runs: list[dict[str, Any]],
-    ) -> Ledger:
+    def _restored(cls, content: dict[str, Any]) -> Ledger:
+        ledger = cls(content["budget"], content["delta"])
+        if content.keys() != ledger._content.keys() or content["format"] != _FORMAT:
+            raise ValueError(f"its format is not {_FORMAT!r}")
+        scheme, unit, (first, last) = content["scheme"], content["unit"], content["days"]
         if unit not in ("client", "record"):
             raise ValueError(f"it counts what a {unit!r} spends")
-        first, last = days
-        "".join(
-            ("" if scheme is None else scheme, *assumptions, first, last)
-        )  # TypeError for anything but texts
-        ledger = cls(budget, delta)
-        counts = []
-        for epsilon, own_delta, times in spent:
+        "".join(("" if scheme is None else scheme, *content["assumptions"], first, last))
+        counts = []  # the line before raises TypeError for anything but texts
+        for epsilon, own_delta, times in content["spent"]:
             check_number("epsilon", epsilon)
             check_delta(own_delta)
             counts.append((Mechanism(epsilon, own_delta), check_count("times", times)))
-        ledger.scheme, ledger.rounds = scheme, check_count("rounds", rounds)
+        ledger.scheme, ledger._unit, ledger._days = scheme, unit, (first, last)
+        ledger.rounds = check_count("rounds", content["rounds"])
         ledger._spent = Composition(tuple(counts))
-        ledger._assumptions, ledger._unit, ledger._days = tuple(assumptions), unit, (first, last)
-        charged = 0
-        for one in runs:
-            run = Run.restored(**one)
+        ledger._assumptions = tuple(content["assumptions"])
+        for run in [Run.restored(**one) for one in content["runs"]]:
             ledger._runs[run.key] = run
-            charged += run.spent.rounds
-        if runs and rounds != charged:
+        if ledger._runs and ledger.rounds != sum([run.spent.rounds for run in ledger.runs]):
             raise ValueError("its rounds are not those of its runs")
         return ledger
 

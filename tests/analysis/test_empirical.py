@@ -148,8 +148,8 @@ def test_the_bet_is_judged_on_draws_it_was_not_chosen_on():
     first = np.concatenate((np.zeros(500, dtype=int), np.arange(500) % 2))[:, None]
     second = np.concatenate((np.ones(500, dtype=int), np.arange(500) % 2))[:, None]
     limits = (0.95, 0.999)
-    assert bet(first, second, limits)[:2] == (0.0, 0.0)
-    shown, sure, _ = bet(first[:500], second[:500], limits)
+    assert bet(first, second, limits) == (0.0, 0.0)
+    shown, sure = bet(first[:500], second[:500], limits)
     assert shown > sure > 3.0
     assert sure > bet(first[:500], second[:500], limits, 0.5)[1] > sure - 1.0  # δ is conceded
 

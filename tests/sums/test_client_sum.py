@@ -74,8 +74,9 @@ def test_what_a_plan_states_is_what_was_asked_for(given):
         assert plan.price <= 1.06
         # at the threshold nobody is missing: as good as a central Gaussian of that many clients
         if scheme.colluding == 0:
-            ratio = scheme.expected_error(dimension, clients=scheme.threshold)
-            assert ratio <= 1.06 * scheme.central_error(dimension, clients=scheme.threshold)
+            error = scheme.expected_error(dimension, clients=scheme.threshold)
+            fewer = (scheme.clients / scheme.threshold) ** 2
+            assert error <= 1.06 * fewer * scheme.plan(dimension, scheme.threshold).central_error
 
 
 @pytest.mark.parametrize("dropouts", ["recover", "repeat"])

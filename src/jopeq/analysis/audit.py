@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
 from statistics import NormalDist
-from typing import Any, cast, overload
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,6 @@ from jopeq.analysis.empirical import (
     CERTAIN,
     NO_BET,
     EmpiricalEpsilon,
-    Findings,
     bet,
     check_effort,
     empirical_epsilon,
@@ -40,10 +41,25 @@ _COIN_LANE = 0  # of a private stream
 
 
 @dataclass(frozen=True)
-class Audit(Findings):
-    """Four values of ε for one sample: requested, proven, exact, and shown by an attack."""
+class Audit:
+    """ε of one sample, report, record or client: requested, proven, and shown by an attack.
 
-    exact: ExactEpsilon | None
+    ``exact`` is computed for scalar schemes. ``estimated``, of sums, composes how far a row of full
+    norm moves a sum relative to the noise.
+    """
+
+    scheme: Any
+    proven: float
+    empirical: EmpiricalEpsilon
+    explanation: str  # one sentence on why ε is what it is
+    exact: ExactEpsilon | None = None
+    estimated: float | None = None
+
+    @property
+    def nominal(self) -> float | None:
+        """The requested ε."""
+        asked: float | None = self.scheme.guarantee.nominal
+        return asked
 
     @property
     def epsilon(self) -> float:
@@ -56,33 +72,18 @@ class Audit(Findings):
         allowed = self.proven * (1 + 1e-6)
         return math.isinf(allowed) or self.empirical.certain <= self.epsilon <= allowed
 
-
-@dataclass(frozen=True)
-class RecordAudit(Findings):
-    """ε of a record or client at δ: requested, proven, and found by an attack on real sums.
-
-    The attacked rows are as long as the clip, each alone in one rotated coordinate. The attacker
-    knows all other rows and computes the likelihood ratio of every round's sum with and without
-    this one. ``estimated`` composes how far a row moves a sum relative to the noise.
-    """
-
-    estimated: float
-
-
-@overload
-def audit(
-    scheme: Scheme | Sphere,
-    *,
-    draws: int = 200_000,
-    confidence: float = 0.95,
-    noise: PrivateStream | None = None,
-) -> Audit: ...
-
-
-@overload
-def audit(
-    scheme: RecordSum | ClientSum, *, draws: int = 200_000, confidence: float = 0.95
-) -> RecordAudit: ...
+    def as_dict(self) -> dict[str, Any]:
+        """The audit, for JSON."""
+        found, guarantee = asdict(self), self.scheme.guarantee
+        del found["empirical"]["certain"]
+        return found | {
+            "scheme": self.scheme.spec,
+            "unit": guarantee.unit,
+            "nominal": self.nominal,
+            "delta": guarantee.delta,
+            "consistent": self.is_consistent,
+            "assumptions": list(guarantee.assumptions),
+        }
 
 
 def audit(
@@ -91,7 +92,7 @@ def audit(
     draws: int = 200_000,
     confidence: float = 0.95,
     noise: PrivateStream | None = None,
-) -> Audit | RecordAudit:
+) -> Audit:
     """Audit a sample or report of ``scheme`` against the server, or sums against their observers.
 
     >>> from jopeq import audit, scheme
@@ -101,15 +102,10 @@ def audit(
     """
     if isinstance(scheme, RecordSum | ClientSum):
         return _audit_sums(scheme, draws, confidence)
-    effort: dict[str, Any] = {"draws": draws, "confidence": confidence, "noise": noise}
-    shown = (
-        report_epsilon(scheme, **effort)
-        if isinstance(scheme, Sphere)
-        else empirical_epsilon(scheme, **effort)
-    )
-    return Audit(
-        scheme, scheme.guarantee.epsilon, shown, _explain(scheme), exact=exact_epsilon(scheme)
-    )
+    attack: Any = report_epsilon if isinstance(scheme, Sphere) else empirical_epsilon
+    shown = attack(scheme, draws=draws, confidence=confidence, noise=noise)
+    proven = scheme.guarantee.epsilon
+    return Audit(scheme, proven, shown, _explain(scheme), exact=exact_epsilon(scheme))
 
 
 def _explain(scheme: Scheme | Sphere) -> str:
@@ -145,8 +141,12 @@ def _explain(scheme: Scheme | Sphere) -> str:
 # Sums
 
 
-def _audit_sums(scheme: RecordSum | ClientSum, draws: int, confidence: float) -> RecordAudit:
+def _audit_sums(scheme: RecordSum | ClientSum, draws: int, confidence: float) -> Audit:
     """Attack sums of the honest hospitals' real shares, in all rounds.
+
+    The attacked rows are as long as the clip, each alone in one rotated coordinate. The attacker
+    knows all other rows and computes the likelihood ratio of every round's sum with and without
+    this one.
 
     >>> s = RecordSum(
     ...     epsilon=4.0, clip=1.0, records=1000, sampling=1.0, rounds=1, clients=4, threshold=3
@@ -159,21 +159,21 @@ def _audit_sums(scheme: RecordSum | ClientSum, draws: int, confidence: float) ->
     sums = scheme.sum if isinstance(scheme, ClientSum) else scheme
     plan = sums.plan(_ENTRIES)
     most = _MOST_DRAWS // (plan.honest * scheme.rounds)
-    attack = _Attack(sums, plan)
-    runs = (attack.run() for _ in range(max(1, min(draws, most) // _ENTRIES)))
+    runs = islice(_attacks(sums, plan), max(1, min(draws, most) // _ENTRIES))
     scores, present, moved = zip(*runs, strict=True)
     score, is_in = np.concatenate(scores), np.concatenate(present)
     fine = np.rint(np.clip(score, -1e6, 1e6) * _FINE).astype(np.int64)
     count = min(int(is_in.sum()), int((~is_in).sum()))
     with_it, without = fine[is_in][:count, None], fine[~is_in][:count, None]
-    lower, certain, event = bet(with_it, without, (confidence, CERTAIN), scheme.delta)
-    shown = EmpiricalEpsilon(lower, certain, confidence, 2 * count, event or NO_BET)
+    lower, certain = bet(with_it, without, (confidence, CERTAIN), scheme.delta)
+    event = "a row of full norm in one coordinate" if lower else NO_BET
+    shown = EmpiricalEpsilon(lower, certain, confidence, 2 * count, event)
     strength = _lower_strength(np.concatenate(moved, axis=1), confidence)
     estimated = 0.0
     if strength > 0.0:
         run = RecordRounds(1.0 / strength, sums.sampling, sums.hospitals_per_person, sums.rounds)
         estimated = epsilon_of((run,), scheme.delta, 4.0 * scheme.epsilon)
-    return RecordAudit(
+    return Audit(
         scheme=scheme,
         proven=plan.epsilon,
         empirical=shown,
@@ -183,44 +183,34 @@ def _audit_sums(scheme: RecordSum | ClientSum, draws: int, confidence: float) ->
     )
 
 
-class _Attack:
-    """Canaries, one per coordinate, half of which are chosen by coins."""
+def _attacks(
+    scheme: RecordSum, plan: RecordPlan
+) -> Iterator[tuple[Array, NDArray[np.bool_], Array]]:
+    """(log-likelihood ratios of all rounds, who is in, (values seen, which were sent)), for ever.
 
-    def __init__(self, scheme: RecordSum, plan: RecordPlan) -> None:
-        self._scheme, self._plan = scheme, plan
-        self._seed = bytes(SEED_BYTES)
-        self._canaries = np.eye(plan.dimension) * scheme.clip
-        for row in self._canaries:
-            rotate_back(row, SharedStream(self._seed))
-        self._shift = plan.bound / RECORD_GRID  # in steps
-        self._variance = plan.honest * plan.sigma**2
-
-    def run(self) -> tuple[Array, NDArray[np.bool_], Array]:
-        """(log-likelihood ratios of all rounds, who is in, (values seen, which were sent))."""
-        scheme, count = self._scheme, self._plan.dimension
+    Canaries are alone in a rotated coordinate each, and coins choose half of them.
+    """
+    count, seed, q = plan.dimension, bytes(SEED_BYTES), scheme.sampling
+    canaries = np.eye(count) * scheme.clip
+    for row in canaries:
+        rotate_back(row, SharedStream(seed))
+    shift, variance = plan.bound / RECORD_GRID, plan.honest * plan.sigma**2  # in steps
+    empty = ClippedTotal(count, scheme.clip)
+    while True:
         words = PrivateStream().words64(lane=_COIN_LANE, start=0, count=count)
         coins = (words & np.uint64(1)).astype(np.bool_)
         score, seen = np.zeros(count), list[Array]()
         for _ in range(scheme.rounds):
-            is_sent = coins & draw_records(count, scheme.sampling, PrivateStream())
-            values = self._sum(is_sent)
-            ratio = (self._shift * values - 0.5 * self._shift**2) / self._variance
-            q = scheme.sampling
+            is_sent = coins & draw_records(count, q, PrivateStream())
+            total = ClippedTotal(count, scheme.clip).add(canaries[is_sent])
+            shares = np.zeros(count, dtype=np.int64)
+            for rows in (total, *[empty] * (plan.honest - 1)):
+                shares += scheme.encode(rows, seed=seed, clients=plan.clients)
+            values = centre(shares & ((1 << plan.bits) - 1), plan.bits, count)
+            ratio = (shift * values - 0.5 * shift**2) / variance
             score += ratio if q == 1.0 else np.logaddexp(math.log1p(-q), math.log(q) + ratio)
             seen.append(np.stack((values, is_sent)))
-        return score, coins, np.concatenate(seen, axis=1)
-
-    def _sum(self, is_sent: NDArray[np.bool_]) -> Array:
-        """The sum of real shares in rotated coordinates, in steps."""
-        scheme, plan = self._scheme, self._plan
-        sent = self._canaries[is_sent]
-        total = ClippedTotal(plan.dimension, scheme.clip).add(sent)
-        empty = ClippedTotal(plan.dimension, scheme.clip)
-        shares = np.zeros(plan.dimension, dtype=np.int64)
-        for hospital in range(plan.honest):
-            rows = empty if hospital else total
-            shares += scheme.encode(rows, seed=self._seed, clients=plan.clients)
-        return centre(shares & ((1 << plan.bits) - 1), plan.bits, plan.dimension)
+        yield score, coins, np.concatenate(seen, axis=1)
 
 
 def _lower_strength(seen: Array, confidence: float) -> float:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +50,7 @@ class FixedDither(SharedStream):
 
 @dataclass(frozen=True)
 class EmpiricalEpsilon:
-    """A lower bound on ε per sample with this confidence; ``event`` is the bet that shows it.
+    """A lower bound on ε per sample with this confidence; ``event`` names the inputs that show it.
 
     ``certain`` is the bound at confidence 1 − 10⁻⁶: above the proven ε, the scheme is broken.
     """
@@ -62,47 +61,12 @@ class EmpiricalEpsilon:
     draws: int
     event: str
 
-    def or_bet(self, label: str, lower: float, certain: float, event: str) -> EmpiricalEpsilon:
+    def or_bet(self, event: str, lower: float, certain: float) -> EmpiricalEpsilon:
         """The larger of this bound and another bet's."""
         certain = max(certain, self.certain)
         if lower <= self.lower:
             return replace(self, certain=certain)
-        return replace(self, lower=lower, certain=certain, event=f"{label}: {event}")
-
-
-@dataclass(frozen=True)
-class Findings:
-    """The result of every audit: ε requested, proven, and shown by an attack."""
-
-    scheme: Any
-    proven: float
-    empirical: EmpiricalEpsilon
-    explanation: str  # one sentence on why ε is what it is
-
-    @property
-    def nominal(self) -> float | None:
-        """The requested ε."""
-        asked: float | None = self.scheme.guarantee.nominal
-        return asked
-
-    @property
-    def is_consistent(self) -> bool:
-        """True unless an attack certainly did better than the proof allows."""
-        return self.empirical.certain <= self.proven
-
-    def as_dict(self) -> dict[str, Any]:
-        """The audit, for JSON."""
-        found = asdict(self)
-        del found["empirical"]["certain"]
-        guarantee = self.scheme.guarantee
-        return found | {
-            "scheme": self.scheme.spec,
-            "unit": guarantee.unit,
-            "nominal": self.nominal,
-            "delta": guarantee.delta,
-            "consistent": self.is_consistent,
-            "assumptions": list(guarantee.assumptions),
-        }
+        return replace(self, lower=lower, certain=certain, event=event)
 
 
 def check_effort(draws: int, confidence: float) -> int:
@@ -244,34 +208,31 @@ def _draw(
 
 def bet(
     first: Integers, second: Integers, limits: tuple[float, float], delta: float = 0.0
-) -> tuple[float, float, str]:
+) -> tuple[float, float]:
     """Choose an event on the first half of the draws, judge it on the second at both limits."""
     half = len(first) // 2
-    best, bet = 0.0, None
+    best, shown = 0.0, (0.0, 0.0)
     for column in range(first.shape[1]):
-        kind = "letter" if first.shape[1] == 1 else ("letters", "difference")[column]
         ours, theirs = first[:, column], second[:, column]
-        for low, high in _events(ours[:half], theirs[:half], kind):
-            for chosen, other, who in ((ours, theirs, "+"), (theirs, ours, "−")):
+        is_pair = column < first.shape[1] - 1  # of letters: only the last column is in order
+        for low, high in _events(ours[:half], theirs[:half], is_pair):
+            for chosen, other in ((ours, theirs), (theirs, ours)):
                 hits, misses = _count(chosen[:half], low, high), _count(other[:half], low, high)
                 score = _lower(hits, misses, half, limits[0], delta)
                 if score > best:
-                    label = f"{kind} {_name(low, high, kind)} under {who}"
-                    best, bet = score, (chosen[half:], other[half:], low, high, label)
-    if bet is None:
-        return 0.0, 0.0, ""
-    chosen, other, low, high, label = bet
-    hits, misses = _count(chosen, low, high), _count(other, low, high)
-    shown, sure = (max(0.0, _lower(hits, misses, len(chosen), at, delta)) for at in limits)
-    return shown, sure, label
+                    best, rest = score, len(first) - half
+                    hits, misses = _count(chosen[half:], low, high), _count(other[half:], low, high)
+                    found = (max(0.0, _lower(hits, misses, rest, at, delta)) for at in limits)
+                    shown = next(found), next(found)
+    return shown
 
 
-def _events(ours: Integers, theirs: Integers, kind: str) -> Iterator[tuple[int, int]]:
+def _events(ours: Integers, theirs: Integers, is_pair: bool) -> Iterator[tuple[int, int]]:
     """Each of the most common values; unless they are pairs, also all values beyond a cut."""
     values, counts = np.unique(np.concatenate((ours, theirs)), return_counts=True)
     for index in np.argsort(-counts, kind="stable")[:_SINGLES]:
         yield int(values[index]), int(values[index])
-    if kind == "letters":
+    if is_pair:
         return
     for cut in np.unique(np.linspace(0, len(values) - 1, _CUTS).astype(int)):
         yield _LOWEST, int(values[cut])
@@ -280,15 +241,6 @@ def _events(ours: Integers, theirs: Integers, kind: str) -> Iterator[tuple[int, 
 
 def _count(letters: Integers, low: int, high: int) -> int:
     return int(np.count_nonzero((letters >= low) & (letters <= high)))
-
-
-def _name(low: int, high: int, kind: str) -> str:
-    if kind == "letters":
-        second = (low + 2**31) % 2**32 - 2**31
-        return f"{(low - second) >> 32} and {second}"
-    if low == high:
-        return f"{low}"
-    return f"≤ {high}" if low == _LOWEST else f"≥ {low}"
 
 
 def _lower(hits: int, misses: int, draws: int, confidence: float, delta: float) -> float:

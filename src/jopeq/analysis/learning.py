@@ -1,10 +1,8 @@
 """The learning rule: will a run with this much noise learn anything?
 
-Noise of independent rounds averages out and signal adds up. What counts is therefore the error of
-the mean over all rounds, ``error ÷ rounds``, relative to the update's energy. The bounds are
-calibrated on real runs (table in ``tests/analysis/test_learning.py``): 100 hospitals with an error
-of 29 in each of 20 rounds, 1.4 overall, reach 86.5% where 91.1% is possible; ten hospitals with 33
-learn next to nothing.
+Noise of independent rounds averages out and signal adds up, so what counts is the error of the mean
+over all rounds, ``error ÷ rounds``, relative to the update's energy. The bounds are calibrated on
+real runs (table in ``tests/analysis/test_learning.py``).
 """
 
 from __future__ import annotations

@@ -56,19 +56,16 @@ _RESTS_ON = (
     "unchanged, and the ledger's file was never replaced by an older copy. Also:"
 )
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1d2327; --soft: #5b666d; --line: #d9dfe2; --page: #fff;
-  --mark: #00804a; --box: #f3f7f5; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8ecee; --soft: #a4b0b6; --line: #3a444a;
-  --page: #14181a; --mark: #3ae4a0; --box: #1b2421; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
-  max-width: 46rem; margin: 2.5rem auto; padding: 0 1.2rem; overflow-wrap: anywhere; }
+:root { color-scheme: light dark; --soft: #5b666d; --line: #d9dfe2; --box: #f3f7f5; }
+@media (prefers-color-scheme: dark) { :root { --soft: #a4b0b6; --line: #3a444a; --box: #1b2421; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2.5rem auto;
+  padding: 0 1.2rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0;
   border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-size: .9rem; }
-section:first-of-type { background: var(--box); border-left: 4px solid var(--mark);
-  padding: .2rem 1rem .6rem; }
+section:first-of-type { background: var(--box); padding: .2rem 1rem .6rem; }
 @media print { body { margin: 0; max-width: none; font-size: 11pt; } h2 { break-after: avoid; } }
 """.strip()
 _PAGE = f"""<!doctype html>

@@ -37,11 +37,8 @@ class _Row:
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers by name, for JSON."""
-        found = {"unit": self.unit, "name": self.scheme.name, "scheme": self.scheme.spec}
-        return found | self._numbers()
-
-    def _numbers(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"unit": self.unit, "name": self.scheme.name} | found | {"scheme": self.scheme.spec}
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,12 @@ class RecordRow(_Row):
         enough = math.ceil(needed / unit) * unit
         return min(enough, self.scheme.records) if self.verdict.code == "learns" else enough
 
-    def _numbers(self) -> dict[str, Any]:
-        names = ("noise_multiplier", "bits", "error", "epsilon")
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers by name, for JSON."""
+        found, names = super().as_dict(), ("noise_multiplier", "bits", "error", "epsilon")
+        del found["plan"]
         return {
+            **found,
             **{name: getattr(self.scheme, name) for name in ("rounds", "sampling", "delta")},
             **{name: getattr(self.plan, name) for name in names},
             "payload_bytes": -(-self.plan.payload_bits // 8),
@@ -110,8 +110,9 @@ class PeopleRow(_Row):
     delta: float
     verdict: Verdict  # on all rounds together
 
-    def _numbers(self) -> dict[str, Any]:
-        return super()._numbers() | {"verdict": self.verdict.code}
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers by name, for JSON."""
+        return super().as_dict() | {"verdict": self.verdict.code}
 
 
 Row = PlanRow | PeopleRow | RecordRow

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from jopeq.analysis.audit import Audit, RecordAudit
+from jopeq.analysis.audit import Audit
 from jopeq.analysis.audit import audit as run_audit
 from jopeq.cli.options import (
     AsJson,
@@ -56,7 +56,7 @@ def audit(
     given = read_values(parameter, epsilon=epsilon, rate=rate)
     built = build_any(scheme, {**_USUAL.get(scheme, {}), **given})
     with explain_errors():
-        report: Audit | RecordAudit = run_audit(built, draws=draws, confidence=confidence)
+        report = run_audit(built, draws=draws, confidence=confidence)
     if as_json:
         print_json(report.as_dict())
     else:
@@ -65,20 +65,20 @@ def audit(
         raise typer.Exit(code=1)
 
 
-def _print(report: Audit | RecordAudit) -> None:
+def _print(report: Audit) -> None:
     guarantee, shown = report.scheme.guarantee, report.empirical
     table = Table("ε", title=f"ε of one {guarantee.unit}: {scheme_text(report.scheme.spec)}")
     table.add_column("value", justify="right")
     table.add_column("meaning")
     table.add_row("nominal", epsilon_text(report.nominal) or "-", "asked for")
-    whom = "the server" if isinstance(report, Audit) else "observers of sums"
+    whom = "the server" if report.estimated is None else "observers of sums"
     table.add_row("proven", epsilon_text(report.proven), f"upper bound against {whom}")
     for row in _describe(report):
         table.add_row(*row)
     table.add_row(
         "shown",
         f"≥ {math.floor(100.0 * shown.lower) / 100.0:.2f}",
-        f"by attacking {'the sampler' if isinstance(report, Audit) else 'sums'} "
+        f"by attacking {'the sampler' if report.estimated is None else 'sums'} "
         f"({shown.draws:,} draws, {shown.confidence:.0%} confidence)",
     )
     if guarantee.delta:
@@ -92,9 +92,9 @@ def _print(report: Audit | RecordAudit) -> None:
         console.print("[bold red]The attack did better than the proof allows: do not use this.")
 
 
-def _describe(report: Audit | RecordAudit) -> Iterator[tuple[str, str, str]]:
+def _describe(report: Audit) -> Iterator[tuple[str, str, str]]:
     """Table rows that each kind of audit adds to the proof and the attack."""
-    if isinstance(report, RecordAudit):
+    if report.estimated is not None:
         how = f"from how far a {report.scheme.guarantee.unit} of full norm moves real sums"
         yield "estimated", f"{report.estimated:.2f}", how
     elif report.exact is None:

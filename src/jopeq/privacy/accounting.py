@@ -7,8 +7,8 @@ exceeds the theorem's by about one part in 10⁹. Only NumPy and SciPy are neede
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,15 +23,6 @@ OPTIMAL = "optimal composition of pure mechanisms (Kairouz, Oh, Viswanath 2015)"
 _SLACK = 1e-9  # relative error allowed for in every δ that is summed up
 _TAIL = 1e-290  # more than the probability of all terms a sum leaves out
 _LARGEST_SUM = 4_000_000  # terms; reached at about 5·10⁹ mechanisms
-
-
-def private_side(value: float, limit: float, holds: Callable[[float], bool]) -> float:
-    """``value``, raised by as little as makes ``holds`` true, never above ``limit``."""
-    step = max(value, 1e-3) * 1e-15
-    while value < limit and not holds(value):
-        value += step
-        step *= 2.0
-    return min(value, limit)
 
 
 def optimal_epsilon(epsilon: float, times: int, delta: float) -> float | None:
@@ -69,19 +60,20 @@ def optimal_epsilon(epsilon: float, times: int, delta: float) -> float | None:
     low, high = first, min(first + len(chances), times // 2 + 1)
     if delta_at(loss(high)) <= delta:
         return max(0.0, loss(high))
-    while high - low > 1:
-        middle = (low + high) // 2
-        if delta_at(loss(middle)) <= delta:
-            low = middle
-        else:
-            high = middle
+    knots = range(low + 1, high)
+    high = low + 1 + bisect_left(knots, True, key=lambda flips: delta_at(loss(flips)) > delta)
+    low = high - 1
     # between two knots δ(ε') = A − e^{ε'} B
     kept = chances[: high - first]
     above = float(kept.sum())
     below = float((kept * np.exp(-2.0 * epsilon * np.arange(len(kept) - 1, -1, -1))).sum())
     total = loss(low) + (math.log((above - delta) / below) if below > 0.0 else 0.0)
-    total = max(0.0, min(total, loss(low)))
-    return private_side(total, epsilon * times, lambda at: delta_at(at) <= delta)
+    total, most = max(0.0, min(total, loss(low))), epsilon * times
+    step = max(total, 1e-3) * 1e-15  # floats may end on the wrong side by as much
+    while total < most and delta_at(total) > delta:
+        total += step
+        step *= 2.0
+    return min(total, most)
 
 
 def _hockey_stick(epsilon: float, times: int, first: int, chances: Array, total: float) -> float:

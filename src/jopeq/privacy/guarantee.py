@@ -30,11 +30,11 @@ UNITS = {
 class Guarantee:
     """ε (and δ) of one unit against one adversary.
 
-    ``epsilon`` is what is proven, inf when nothing is; ``nominal`` what was asked for (None when
-    privacy was not asked for). ``is_exact`` tells whether some pair of inputs really attains ε, or
-    whether it is an upper bound. ``composition`` remembers the single mechanisms behind a composed
-    guarantee, so that composing further starts from them. ``covers`` says what was composed,
-    ``assumptions`` what has to hold; without privacy they say why there is none.
+    ``epsilon`` is what is proven, inf when nothing is; ``nominal`` what was asked for, or None.
+    ``is_exact`` tells whether some pair of inputs really attains ε. ``composition`` has the single
+    mechanisms behind a composed guarantee, so that composing further starts from them. ``covers``
+    says what was composed, ``assumptions`` what has to hold; without privacy they say why there is
+    none.
 
     >>> g = Guarantee(epsilon=4.0, nominal=4.0, is_exact=True)
     >>> g.for_update(7850).epsilon
@@ -86,8 +86,7 @@ class Guarantee:
         """All ⌈d/L⌉ samples of one update.
 
         With ``delta=0`` ε (and δ) add up. A ``delta`` above 0 asks for the smallest ε a theorem
-        gives at that δ; the guarantee names the theorem. Should plain adding up be the best there
-        is, the δ of the result is smaller than the one asked for.
+        gives at that δ; the guarantee names the theorem.
         """
         samples = self._samples(dimension)
         return self._compose(samples, "update", count_of(samples, "sample"), delta)
@@ -134,23 +133,13 @@ class Guarantee:
         return replace(
             common,
             epsilon=epsilon,
-            nominal=self._compose_nominal(times, delta, epsilon),
+            nominal=None,  # the sum of those asked for is no such ε
             delta=delta if mechanisms.basic() != (epsilon, 0.0) else 0.0,
             is_exact=False,
             covers=(*self.covers, f"{note}, by {theorem}"),
         )
 
-    def _compose_nominal(self, times: int, delta: float, epsilon: float) -> float | None:
-        """The ε to which the ε asked for would have composed."""
-        if self.nominal is None:
-            return None
-        if math.isclose(self.nominal, self.epsilon, rel_tol=1e-9):
-            return epsilon
-        return Composition.of(Mechanism(self.nominal, self.delta), times).epsilon_at(delta)[0]
-
-    @property
-    def rows(self) -> tuple[tuple[str, str], ...]:
-        """Label and text of each line that ``print`` shows."""
+    def __str__(self) -> str:
         whom = UNITS[self.unit]
         if self.unit == "sample":
             whom += f" of {self.sample_size} entr{'y' if self.sample_size == 1 else 'ies'}"
@@ -163,20 +152,17 @@ class Guarantee:
             whom = f"nothing: no privacy for {whom}"
         if self.nominal is not None and not math.isclose(self.nominal, self.epsilon, rel_tol=1e-6):
             whom += f" (asked for: ε = {self.nominal:.4g})"
-        return (
-            ("Protects", whom),
-            ("Against", ADVERSARIES[self.adversary]),
-            *(("Covers", text) for text in self.covers),
-            *(("Holds if" if is_private else "Because", text) for text in self.assumptions),
+        parts = {
+            "Protects": (whom,),
+            "Against": (ADVERSARIES[self.adversary],),
+            "Covers": self.covers,
+            "Holds if" if is_private else "Because": self.assumptions,
+        }
+        return "\n".join(
+            f"{'' if number else label:<8}  {text}"
+            for label, texts in parts.items()
+            for number, text in enumerate(texts)
         )
-
-    def __str__(self) -> str:
-        rows, above = self.rows, ("", *(label for label, _ in self.rows))
-        lines = (
-            f"{'' if label == last else label:<8}  {text}"
-            for (label, text), last in zip(rows, above, strict=False)
-        )
-        return "\n".join(lines)
 
 
 def strength_of(epsilon: float) -> str:

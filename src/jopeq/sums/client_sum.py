@@ -42,7 +42,7 @@ class ClientSum:
     >>> total = sum(share.astype(int) for share in shares)  # in secret
     >>> s.decode(total, seed=seed, dimension=1000, clients=10).shape
     (1000,)
-    >>> round(s.expected_error(1000) / s.central_error(1000), 2)  # 10/(8 − 1), and 4%
+    >>> round(s.expected_error(1000) / s.plan(1000).central_error, 2)  # 10/(8 − 1), and 4%
     1.48
 
     Parameters
@@ -51,7 +51,7 @@ class ClientSum:
         Privacy asked for, of all that one client sends in ``rounds`` rounds.
     clip : float
         Public bound C on the update's Euclidean norm. Longer updates are scaled down.
-    clients, threshold, rounds, colluding, bits : int
+    clients, threshold, rounds, colluding, bits
         As for ``RecordSum``, with one round by default.
     largest_mean : float, default 1.0
         Bound on the length of the mean update, in units of C. Updates of clients point in different
@@ -126,11 +126,6 @@ class ClientSum:
         count = check_clients(self, clients)
         plan = self.plan(dimension, count)
         return plan.error * self.clients**2 / (plan.clients * count)
-
-    def central_error(self, dimension: int, *, clients: int | None = None) -> float:
-        """The error of a trusted server that adds Gaussian noise of the same (ε, δ) to the sum."""
-        count = check_clients(self, clients)
-        return self.plan(dimension, count).central_error * (self.clients / count) ** 2
 
     # Coding
 

@@ -79,7 +79,7 @@ def test_every_mechanism_gives_the_mean_up_to_its_error():
         (mechanism(jopeq.scheme("none")), 0.0),
         (mechanism(sphere), sphere.expected_error(50) / 300),
         (mechanism(SUM), SUM.expected_error(50)),
-        (Central(epsilon=4.0, delta=1e-5, clip=1.0), SUM.central_error(50)),
+        (Central(epsilon=4.0, delta=1e-5, clip=1.0), SUM.plan(50).central_error),
     ):
         cohort = made.cohort(50, 300, 1)
         for first in (0, 100, 200):
