@@ -31,7 +31,7 @@ from jopeq.errors import DataError
 from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_sum import ClientSum
 from jopeq_lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
 from jopeq_lab.training.config import PeopleConfig
 from jopeq_lab.training.data import Dataset, load

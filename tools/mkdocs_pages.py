@@ -18,8 +18,7 @@ import jopeq
 from jopeq.registry import SCHEMES
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 from jopeq_lab.explorer import page
 
 # another value than the default of each common parameter

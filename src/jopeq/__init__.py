@@ -32,9 +32,8 @@ from jopeq.schemes import Scheme
 from jopeq.schemes.aggregate import aggregate
 from jopeq.schemes.model import state_update, updated_state
 from jopeq.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.clipped_total import ClippedTotal
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 from jopeq.versions import __version__
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from jopeq.privacy.guarantee import Guarantee, count_of, digits_up
 from jopeq.random.rational import MAX_EPSILON
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import LEAST_DELTA, RecordRounds, epsilon_within, is_delta_short
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 
 _FORMAT = "jopeq-ledger-2"
 _About = Mapping[str, str]

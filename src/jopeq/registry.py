@@ -25,8 +25,7 @@ from jopeq.entries.uncompressed import Uncompressed
 from jopeq.lattice.lattices import Lattice, name_lattice
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 
 SCHEMES: dict[str, type[Scheme]] = {
     kind.name: kind

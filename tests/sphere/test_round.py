@@ -16,7 +16,7 @@ from jopeq import kernels
 from jopeq.errors import PayloadError
 from jopeq.random.streams import PrivateStream
 from jopeq.sphere import sphere_codebook as codebook
-from jopeq.sphere.round import Round
+from jopeq.sphere.sphere import Round
 
 SCHEME = jopeq.Sphere(epsilon=4.0, clip=1.0, bits=6, draws=1 << 10)
 TERMS = SCHEME.round(dimension=60, seed=b"k" * 32)
@@ -282,7 +282,7 @@ def test_a_batch_is_what_single_reports_are(monkeypatch):
         for place, (update, client) in enumerate(zip(UPDATES, CLIENTS, strict=True))
     ]
     assert reports() == single
-    monkeypatch.setattr("jopeq.sphere.round._ENTRIES", 2 * TERMS.plan.padded)
+    monkeypatch.setattr("jopeq.sphere.sphere._ENTRIES", 2 * TERMS.plan.padded)
     assert reports() == single  # in pieces of two
     states = [{"a": row[:7].reshape(7, 1), "b": row[7:]} for row in UPDATES]
     assert TERMS.reports(states, clients=CLIENTS.tolist(), noise=noise()) == single

@@ -21,8 +21,7 @@ from jopeq.cli.output import with_flags
 from jopeq.registry import parameters_of
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 
 if TYPE_CHECKING:
     from jopeq_lab.training.config import RunConfig

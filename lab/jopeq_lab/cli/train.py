@@ -22,8 +22,7 @@ from jopeq.cli.output import (
 )
 from jopeq.privacy.guarantee import count_of
 from jopeq.registry import SCHEMES
-from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 from jopeq_lab.cli.bars import LiveBar, load_with_bar
 from jopeq_lab.cli.settings import SMALL_MODELS, Settings, build_scheme, read_file
 

@@ -25,10 +25,9 @@ from jopeq.errors import PlanError
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import LEAST_EPSILON, Sphere
-from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import least_multiplier
 from jopeq.sums.record_plan import SAMPLINGS, SIGNAL, Proposal
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 from jopeq.wire.coders import Packing
 from jopeq.wire.payload import varint
 

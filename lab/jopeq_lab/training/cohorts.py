@@ -31,7 +31,7 @@ from jopeq.random import portable
 from jopeq.random.streams import SEED_BYTES, PrivateStream
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_sum import ClientSum
 
 Rows = torch.Tensor  # updates, a person a row
 People = NDArray[np.int64]  # their numbers

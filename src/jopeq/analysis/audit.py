@@ -25,12 +25,11 @@ from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
 from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import RecordRounds, epsilon_of
 from jopeq.sums.record_plan import RECORD_GRID, RecordPlan
 from jopeq.sums.record_sample import draw_records
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 from jopeq.sums.shares import centre, rotate_back
 
 Array = NDArray[np.float64]

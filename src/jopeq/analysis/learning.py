@@ -15,8 +15,8 @@ from jopeq.checks import check_count
 from jopeq.entries.spread import best_spread, normalised_error
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere
-from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_plan import SIGNAL, RecordPlan
+from jopeq.sums.record_sum import ClientSum
 
 CLEAR, NOISY, DROWNED = 0.1, 1.0, 10.0
 """Upper bounds of ``error ÷ rounds``: the run learns, loses some accuracy, loses much."""

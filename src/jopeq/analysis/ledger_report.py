@@ -10,8 +10,7 @@ from typing import Any
 from jopeq.ledger import Ledger, Run, printable
 from jopeq.privacy.guarantee import digits_up, strength_of
 from jopeq.registry import scheme_from_spec
-from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 
 # (unit, adversary): who is protected, against whom, what is not protected
 _KINDS: dict[tuple[str, str], tuple[str, str, list[str]]] = {

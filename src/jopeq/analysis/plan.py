@@ -19,9 +19,8 @@ from jopeq.random.streams import PrivateStream
 from jopeq.registry import scheme
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import LEAST_EPSILON, MOST_EPSILON, Sphere
-from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_plan import ROUNDS, RecordPlan
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 from jopeq.sums.sum_law import MAX_HONEST
 
 _TEST_KEY = b"jopeq: planning with fixed draws"

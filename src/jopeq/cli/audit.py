@@ -22,8 +22,7 @@ from jopeq.cli.options import (
 from jopeq.cli.output import epsilon_text, explain_errors, make_console, print_json, scheme_text
 from jopeq.privacy.guarantee import digits_up
 from jopeq.registry import SCHEMES
-from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 
 _USUAL = {
     RecordSum.name: {

@@ -21,7 +21,7 @@ from jopeq.random.rational import MAX_EPSILON
 from jopeq.registry import scheme
 from jopeq.schemes.model import find_frozen
 from jopeq.sphere.sphere import LEAST_EPSILON, MOST_EPSILON, Sphere
-from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_sum import ClientSum
 from jopeq.wire.entries import check_flat, is_left_out
 from jopeq.wire.scaling import VARIANCES, is_statistic
 

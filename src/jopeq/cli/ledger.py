@@ -12,8 +12,7 @@ from jopeq.cli.output import explain_errors, print_text
 from jopeq.files import atomic
 from jopeq.ledger import Ledger
 from jopeq.privacy.guarantee import digits_up
-from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 
 ledger = typer.Typer(help="A client's privacy budget in a file.", no_args_is_help=True)
 

@@ -29,8 +29,7 @@ from jopeq.flower.refusals import RefusedError
 from jopeq.ledger import Ledger, check_clip_is_public
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Counts
-from jopeq.sphere.round import Round
-from jopeq.sphere.sphere import Sphere
+from jopeq.sphere.sphere import Round, Sphere
 from jopeq.wire.entries import Entries
 
 RECORD = "jopeq"

@@ -42,8 +42,7 @@ from jopeq.random.streams import fresh_seed
 from jopeq.schemes.aggregate import weighted_sum
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.codec import Opened
-from jopeq.sphere.round import Round
-from jopeq.sphere.sphere import Sphere
+from jopeq.sphere.sphere import Round, Sphere
 
 _CLIENTS = 8  # whose updates move the clips of tensors
 

@@ -28,9 +28,9 @@ from jopeq.flower.node import read_trusted
 from jopeq.flower.refusals import Failure, read_failure
 from jopeq.flower.tasks import RECORD, Task, digest_content
 from jopeq.random.streams import fresh_seed
-from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.sums.record_plan import epsilon_left
+from jopeq.sums.record_sum import ClientSum
 from jopeq.sums.shares import centre, is_uniform
 
 SPENT = "budget-spent"

@@ -32,11 +32,10 @@ from jopeq.flower.tasks import (
 )
 from jopeq.random.streams import PrivateStream, fresh_seed
 from jopeq.statistics import Survey
-from jopeq.sums.client_sum import ClientSum
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_plan import epsilon_left
 from jopeq.sums.record_sample import Indices, draw_sample
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 
 _AHEAD = 8  # rounds accounted for at once: the accountant takes a second to import
 

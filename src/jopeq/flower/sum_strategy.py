@@ -15,7 +15,7 @@ from jopeq.flower.arrays import Model, check_frozen, move, sent_names, split, wa
 from jopeq.flower.server import SumOptions, SumServer
 from jopeq.flower.tasks import Task, check_scheme
 from jopeq.flower.wrapper import Wrapper, averages, chain, weigh, with_types
-from jopeq.sums.client_sum import ClientSum
+from jopeq.sums.record_sum import ClientSum
 
 
 class SumStrategy(Wrapper):

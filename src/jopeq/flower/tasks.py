@@ -21,8 +21,7 @@ from jopeq.circle import CircleTerms, Plan, digest
 from jopeq.errors import ProtocolError
 from jopeq.models import Model, model_from_spec
 from jopeq.statistics import Survey
-from jopeq.sums.client_sum import ClientSum
-from jopeq.sums.record_sum import RecordSum
+from jopeq.sums.record_sum import ClientSum, RecordSum
 
 RECORD = "jopeq-sum"
 """Key of the config record that carries a message of the circle either way."""

@@ -3,7 +3,6 @@
 Imports ``schemes`` and below.
 """
 
-from jopeq.sphere.round import Aggregator, Round
-from jopeq.sphere.sphere import Sphere
+from jopeq.sphere.sphere import Aggregator, Round, Sphere
 
 __all__ = ["Aggregator", "Round", "Sphere"]
