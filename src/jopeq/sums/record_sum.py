@@ -171,7 +171,7 @@ class RecordSum:
         bounds = {
             "colluding": (0, MAX_HONEST),
             "clients": (least, MAX_HONEST),
-            "threshold": (least, self.clients),
+            f"threshold (with colluding={self.colluding})": (least, self.clients),
             "bits": (1, MAX_RECORD_BITS),
             "records": (1, MOST_ROWS),
             "most_records": (1, MOST_ROWS),
@@ -180,8 +180,9 @@ class RecordSum:
             "hospitals_per_person": (1, of_person),
         }
         for name, (lowest, highest) in bounds.items():
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), lowest, highest)
+            given = getattr(self, name.partition(" ")[0])
+            if given is not None:
+                check_count(name, given, lowest, highest)
         if self.expected_batch < 1.0:
             told = f"sampling={self.sampling:g} of records={self.records} draws less than one"
             raise ValueError(f"{told} record per round: raise sampling")
