@@ -65,10 +65,10 @@ def name_law(name: str, make: MakeLaw) -> None:
 
 @dataclass(frozen=True)
 class NoiseTarget:
-    """The noise law that a private scheme aims at, for samples of ``dimension`` entries.
+    """The noise law that a private scheme aims at.
 
     ``nu`` and ``squared_scale`` (the paper's ν and s² or Σ) fix a t law by hand. The ε that holds
-    is then the law's, whatever ``epsilon`` says. ``delta`` belongs to Gaussian noise.
+    is then the law's, whatever ``epsilon`` says.
     """
 
     law: str

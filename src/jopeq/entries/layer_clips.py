@@ -1,8 +1,7 @@
 """``clip="layers"``: a public clip for every tensor, which follows the tensor's own updates.
 
-Layers differ in scale by factors of ten and more, and nobody knows their clips before training. The
-server sees decoded updates, which are private already, and knows the variance that the scheme adds
-to them. What is left is the size of the clients' entries, so moving the clips costs no ε.
+The server sees decoded updates, which are private already, and knows the variance that the scheme
+adds to them. What is left is the size of the clients' entries, so moving the clips costs no ε.
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ class LayerClips:
         c ← c·√ratio,  ratio = spread·√(median of e_k), from ¼ to 4
 
     h̃ is decoded, c the tensor's clip. A clip settles where it is ``spread`` times the entries' root
-    mean square. One round at most doubles or halves it, and no single client can move it far. The
-    aggregated update would tell less: its mean over clients hides how large each client's update is
-    (docs/own-model.md compares them).
+    mean square. One round at most doubles or halves it, and no single client can move it far.
 
     >>> from jopeq import scheme
     >>> rule, s = LayerClips(), scheme("response", epsilon=4.0, rate=2.0, clip="layers")
@@ -61,10 +58,7 @@ class LayerClips:
             raise ValueError(f"spread must be a positive number, got {self.spread}")
 
     def update(self, scheme: Scheme, updates: Iterable[Mapping[str, Any]]) -> Scheme:
-        """The scheme of the next round, from decoded updates of this round: of all clients or some.
-
-        Without any update it is the scheme of this round.
-        """
+        """The scheme of the next round, from decoded updates of all clients or some, or of none."""
         energies: dict[str, list[float]] = {}
         for update in updates:
             for name, values in update.items():

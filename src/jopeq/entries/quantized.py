@@ -2,8 +2,8 @@
 
     encode  q = Q(x + n + d)        decode  q − d
 
-x is the scaled sample, n the noise (private), d the dither (shared). Schemes differ only in the law
-of n; ``dq`` also keeps the dither when decoding.
+x is the scaled sample, n the noise (private), d the dither (shared). Schemes differ in the law of
+n; ``dq`` also keeps the dither when decoding.
 """
 
 from __future__ import annotations
@@ -330,7 +330,6 @@ class DitherCodec(Codec[QuantizedScheme]):
         return Packing(self.codebook.letters)
 
     def measure_distortion(self) -> float:
-        """Work out ``Scheme.distortion``."""
         factor = 1.0 if self.is_subtractive else 2.0  # an unsubtracted dither adds its own power
         is_line = isinstance(self.codebook, ScalarCodebook)
         never_overloads = is_line and self.noise is None and self.is_subtractive
@@ -348,11 +347,6 @@ class DitherCodec(Codec[QuantizedScheme]):
         if self.noise is None and self.is_subtractive and not letters.overloaded:
             return self.cells.second_moment  # the error is uniform on the cell
         return float(np.square(self.to_samples(letters.values, 0, shared)).mean())
-
-    @property
-    def _values(self) -> Array:
-        """The decoded values of all letters on Z, without the dither."""
-        return self.codebook.points(np.arange(self.codebook.letters))[:, 0]
 
     def bias(self) -> float:
         if self.dimension > 1 or self.codebook.letters > _MOST_LISTED:
@@ -383,14 +377,12 @@ class DitherCodec(Codec[QuantizedScheme]):
         return self.to_samples(letters, first, shared) - samples
 
     def _scalar_errors(self, inputs: Array) -> tuple[Array, Array]:
-        """(Mean error, mean squared error): exact in the noise, by the midpoint rule in the dither.
-
-        The codebook is symmetric, so positive inputs stand for all (except for a shift).
-        """
+        """Exact in the noise, by the midpoint rule in the dither."""
         means, energies = np.zeros((2, len(inputs)))
+        values = self.codebook.points(np.arange(self.codebook.letters))[:, 0]
         for dither in _DITHERS:
             chances = np.exp(self.log_channel(float(dither), inputs))
-            decoded = self._values - dither * self.cells.step * self.is_subtractive
+            decoded = values - dither * self.cells.step * self.is_subtractive
             errors = decoded - inputs[:, None]
             means += (chances * errors).sum(axis=1)
             energies += (chances * errors * errors).sum(axis=1)
@@ -428,7 +420,7 @@ class DitherCodec(Codec[QuantizedScheme]):
         return None
 
     def dither(self, first: int, count: int, shared: SharedStream) -> Array:
-        """The dither (count, L) of samples ``first``…, in scaled units."""
+        """The dither (count, L) of samples ``first``…"""
         size = self.dimension
         words = shared.words16(lane=0, start=first * size, count=count * size)
         return self.codebook.dither(words.reshape(count, size))
@@ -477,7 +469,6 @@ def log_interval(law: Law, low: Array, high: Array) -> Array:
 
 
 def _log_left_tail(law: Law, x: Array) -> Array:
-    """log P(n < x)."""
     with np.errstate(divide="ignore", over="ignore"):
         if not isinstance(law, Laplace):
             return np.log(law.distribution(x))

@@ -1,9 +1,9 @@
 """The spread: how wide the scale of an update is. The paper takes 3; the best depends on K clients.
 
-The noise is fixed in scaled units. A wide scale makes it larger in the update's own units; a narrow
-scale clips more entries. The mean over K clients reduces the noise. It reduces neither the bias of
-clipping nor that of a codebook that clamps. For Gaussian entries the error of the mean of K decoded
-copies, over the energy of the update, is
+A wide scale makes the noise larger in the update's own units; a narrow one clips more entries. The
+mean over K clients reduces the noise, but neither the bias of clipping nor that of a codebook that
+clamps. For Gaussian entries the error of the mean of K decoded copies, over the energy of the
+update, is
 
     E‖mean − h‖²/E‖h‖² = (bias² + variance/K) / σ²,   σ = 1/(spread·√L) in scaled units.
 
@@ -44,8 +44,7 @@ def _beyond(sigma: float, dimension: int, power: int) -> float:
         return 0.0
     front = math.log(2.0) * (1.0 - half) - math.lgamma(half)
 
-    def term(r: float) -> float:
-        """(‖x‖ − 1)^power times the density of ‖x‖, a chi law of scale σ."""
+    def term(r: float) -> float:  # with the density of ‖x‖, a chi law of scale σ
         x = r / sigma
         return (r - 1.0) ** power * math.exp(front + (dimension - 1) * math.log(x) - 0.5 * x * x)
 

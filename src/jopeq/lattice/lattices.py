@@ -1,7 +1,7 @@
 """Lattices: nearest point, Voronoi cell, moments, and a dither uniform on the cell.
 
-A lattice is the set {G·l : l integer}. Four are built in, each with the exact nearest-point rule of
-Conway and Sloane (1982); any generator matrix of 2 to 8 dimensions makes another (``reduced``).
+Four are built in, each with the exact nearest-point rule of Conway and Sloane (1982); any generator
+matrix of 2 to 8 dimensions makes another (``reduced``).
 
     Z   the integers                                 L = 1
     A2  the hexagonal lattice, shortest vector 1     L = 2
@@ -242,7 +242,7 @@ class Lattice:
 
     @property
     def dimension(self) -> int:
-        """L, the number of entries quantized together."""
+        """L: entries of a sample."""
         return len(self.geometry.basis)
 
     @cached_property
@@ -303,8 +303,7 @@ class Lattice:
     def dither(self, words: NDArray[np.uint16]) -> Array:
         """Uniform points of the Voronoi cell from rows of L 16-bit words.
 
-        The words name a point G·u of the parallelepiped, u = (w + ½)/65536, minus its nearest
-        lattice point. The arithmetic is exact until the last multiplication.
+        G·u, u = (w + ½)/65536, minus its nearest lattice point: exact until the last product.
         """
         unit = words.T.astype(self.geometry.dither_type, order="C")
         unit += 0.5

@@ -48,8 +48,8 @@ def tail_bound(chance: float) -> float:
 def largest_moments(count: int, most: int) -> tuple[list[float], list[float]]:
     """Sums of E|t| and of E t² over the r largest |t| among ``count`` normal draws, r = 1…most.
 
-    Σ_{q ≤ r} E|t|₍q₎ = ∫ E min(r, N(z)) dz with N(z) = #{|t_i| > z}, a binomial count; with the
-    weight 2z the integral gives the squares.
+    Σ_{q ≤ r} E|t|₍q₎ = ∫ E min(r, N(z)) dz with N(z) = #{|t_i| > z}, a binomial count; weigh by 2z
+    for the squares.
 
     >>> first, second = largest_moments(512, 1)
     >>> round(first[0], 4), round(second[0], 3)

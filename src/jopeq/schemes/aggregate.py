@@ -1,8 +1,7 @@
 """The weighted sum of many payloads, decoded and added up in one pass.
 
-In kernels each thread takes a range of entries through all payloads: a chunk of the sum stays in
-the cache while thousands of updates are added, and no update is ever whole in memory. The plain
-path decodes one update after another. Both give the same bits for any number of threads.
+Kernels take a chunk of the sum through all payloads, so that no update is ever whole in memory. The
+plain path decodes one update after another. Both give the same bits for any number of threads.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ def aggregate(
     """Σ weight·update as float64, in the updates' shape (a dict of arrays for states).
 
     Without ``weights`` it is the mean. All payloads must be of ``scheme`` and of one shape: that of
-    ``like`` (an update or a state), or else that of the first. Give ``like`` if you do not trust
-    the clients: otherwise the first payload chooses the shape, and with it the memory. A bad
+    ``like`` (an update or a state), or else that of the first, which then chooses the memory. A bad
     payload raises ``PayloadError`` naming its place, and nothing is returned. An iterator of
     payloads is read a few hundred at a time. With ``device`` updates are decoded and added up
     there, and the sum is a torch tensor.
@@ -105,10 +103,7 @@ class _Total:
             self.flat = tensor_of(self.flat, device)
 
     def add(self, opened: Opened, share: float) -> float:
-        """Decode, on the sum's device if its kernels know the scheme, and add.
-
-        Returns Σ entry² for sums on the host, otherwise 0.
-        """
+        """Decode and add; returns Σ entry² for sums on the host, otherwise 0."""
         if self.device is None:
             return add_share(self.flat, opened.decode(), share)
         if self.recipe is not None:
@@ -137,7 +132,7 @@ def _check_weights(weights: Sequence[float]) -> list[float]:
 
 
 def _layout_of(like: Any) -> _Layout:
-    """Names and shapes of an update or a state, as a header has them."""
+    """As a header has them."""
     names, values = select_sent(like)
     return names, tuple([tuple(np.shape(value)) for value in values])
 

@@ -104,10 +104,6 @@ class Scheme(ABC):
         """Name and non-default parameters as JSON, as payloads name the scheme."""
         return spec_of(self)
 
-    def guarantee_for(self, dimension: int) -> Guarantee:
-        """The proven privacy of a whole update of ``dimension`` entries, against the server."""
-        return self.guarantee.for_update(dimension)
-
     def cost(self, sizes: Mapping[str, int]) -> Guarantee:
         """The cost of one payload of tensors with so many entries each, against the server.
 
@@ -186,8 +182,8 @@ class Scheme(ABC):
         (payload, ``Counts``), for this client's eyes.
 
         A scheme with an ε encodes any floats, since a refusal would reveal something about them:
-        NaN counts as 0, ±inf and too large entries as ±``clip`` or, with norm scaling, as ± a fixed
-        bound (``Scaling.limits``). They are logged here and counted in ``Counts.invalid``.
+        NaN counts as 0, ±inf and too large entries as ±``clip`` or a fixed bound
+        (``Scaling.limits``). They are logged here and counted in ``Counts.invalid``.
         ``on_invalid="raise"`` raises ``UpdateError`` instead, for trusted use within one process;
         it is the default without ε.
 
@@ -196,10 +192,8 @@ class Scheme(ABC):
         >>> private.encode(np.array([np.nan, 0.1]), counts=True)[1].invalid
         1
         """
-        codec = self.codec
-        limits = codec.limits(on_invalid)
-        entries = codec.read(update)
-        payload, counted = codec.encode(entries, limits, seed=seed, secret=secret, noise=noise)
+        given = self.codec.read(update), self.codec.limits(on_invalid)
+        payload, counted = self.codec.encode(*given, seed=seed, secret=secret, noise=noise)
         return (payload, counted) if counts else payload
 
     def decode(
@@ -212,8 +206,7 @@ class Scheme(ABC):
         ``like`` is an update or a state with the layout that you expect. The result has its names,
         shapes, types and devices; integer and boolean arrays of a state are 0, since no update
         changes them. Any other layout raises ``StateMismatchError`` before the body is decoded.
-        Give ``like`` if you do not trust the sender: otherwise the payload chooses names and
-        shapes. A replayed payload decodes again.
+        Without ``like`` the payload chooses names and shapes. A replayed payload decodes again.
 
         >>> from jopeq import scheme
         >>> state = {"weight": np.ones((2, 3), np.float32), "steps": np.array(7)}
@@ -221,14 +214,13 @@ class Scheme(ABC):
         >>> list(scheme("none").decode(payload)), list(scheme("none").decode(payload, like=state))
         (['weight'], ['weight', 'steps'])
         """
-        codec = self.codec
         if like is None:
-            opened = codec.open(payload, secret, MAX_TENSORS)
+            opened = self.codec.open(payload, secret, MAX_TENSORS)
             return opened.header.arrange(opened.decode(device))
         if device is not None:
             raise ValueError("like determines the device of the result: drop device")
         state = like if isinstance(like, Mapping) else {"": like}
-        result = codec.open(payload, secret, len(state) + MORE_TENSORS).decode_like(state)
+        result = self.codec.open(payload, secret, len(state) + MORE_TENSORS).decode_like(state)
         return result if isinstance(like, Mapping) else result[""]
 
     def open(
@@ -237,9 +229,8 @@ class Scheme(ABC):
         """Verify a payload and read its header, without decoding; raises ``PayloadError``.
 
         ``most_tensors`` is how many you expect. The checksum, and with ``secret`` the tag, are
-        verified before anything is read. The tag does not detect replay. Every keyed payload has
-        its own nonce, ``header.seed``: remember those you accepted and refuse copies, or change
-        the secret every round.
+        verified first. The tag does not detect replay: remember the nonces (``header.seed``) that
+        you accepted and refuse copies, or change the secret every round.
 
         >>> from jopeq import scheme
         >>> opened = scheme("sdq", rate=2.0).open(scheme("sdq", rate=2.0).encode(np.ones((2, 3))))

@@ -154,7 +154,7 @@ class Codec(ABC, Generic[S]):
     def errors_at(self, norms: Array) -> tuple[Array, Array] | None:
         """(Mean error outwards, mean squared error per entry) of samples with these norms ≤ 1.
 
-        None if the mean error is 0 everywhere, so that ``distortion_for`` tells everything.
+        None if the mean error is 0 everywhere: ``distortion_for`` then tells everything.
         """
         return None
 
@@ -194,10 +194,7 @@ class Codec(ABC, Generic[S]):
         return Entries(names, tuple(map(as_float_array, values, names)))
 
     def choose(self, entries: int, device: Any = None) -> Recipe | None:
-        """Choose who codes so many entries: kernels by this recipe, or NumPy if it is None.
-
-        With ``device`` these are the kernels of that GPU, otherwise those of the CPU.
-        """
+        """The recipe for kernels, of the CPU or of a GPU ``device``; None: NumPy codes."""
         if device is None:
             kernels.note(entries)
             return self.recipe if entries and kernels.are_loaded() else None
@@ -428,10 +425,8 @@ def _as_type_of(example: Any, values: Any, name: str) -> Any:
 def keep_memory() -> None:
     """Free two large arrays, so that glibc keeps pages for the smaller arrays of this thread.
 
-    Without the first, it returns those of a chunk's arrays to the system and gets them back page by
-    page, which takes longer than the arithmetic. The second lies in what is kept; NumPy asks the
-    system for huge pages there, so that a first update waits for a few instead of hundreds. On
-    other systems this does nothing.
+    Otherwise it returns a chunk's arrays to the system and gets them back page by page, which takes
+    longer than the arithmetic. The second array lies in what is kept, in huge pages.
     """
     if not getattr(_THREAD, "keeps_memory", False):
         np.empty(_KEPT_BYTES, dtype=np.uint8)

@@ -4,9 +4,9 @@
     running means      (m′ − m)/√(v + η)
     running variances  ln((v′ + η)/(v + η)),  η = 10⁻⁵
 
-v is the variance of the received model, which both ends hold, beside the mean m. In these
-coordinates the statistics of every layer move by about 1 at most, so that one public scale fits
-all, and no update makes a variance negative. Integers and booleans are never part of an update.
+v is the variance of the received model, beside the mean m. In these coordinates the statistics of
+every layer move by about 1 at most, so that one public scale fits all, and no update makes a
+variance negative. Integers and booleans are never part of an update.
 """
 
 from __future__ import annotations
@@ -113,10 +113,7 @@ def moves(name: str, before: Array, after: Array, variance: Array | None) -> Arr
 
 
 def apply_move(name: str, before: Array, update: Array, variance: Array | None) -> Array:
-    """One running statistic after its update, the inverse of ``moves``: the same bits everywhere.
-
-    A variance is never negative, and an update of 0 leaves it as it was.
-    """
+    """The inverse of ``moves``, the same bits everywhere; an update of 0 changes nothing."""
     with np.errstate(over="ignore", invalid="ignore"):
         if not name.endswith(VARIANCES):
             return np.asarray(before + update * _deviation(variance))

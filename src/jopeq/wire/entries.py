@@ -1,7 +1,6 @@
-"""The entries of an update: one array or many, read in chunks of one flat row.
+"""The entries of an update, arrays or torch tensors, read in chunks of one flat row.
 
-Accepts anything ``numpy.asarray`` takes, and torch tensors of any float type without importing
-torch. Chunks are copied, the whole update never is.
+Torch is not imported. Chunks are copied, the whole update never is.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ PLAIN_SUMS = Sums()
 class Limits(NamedTuple):
     """Replacements for invalid entries: ±``instead`` beyond ±``largest``, and 0 for NaN.
 
-    Each entry is judged by itself: otherwise one sample would influence what is sent of the next.
+    Each entry is judged alone: otherwise one sample would influence what is sent of the next.
     """
 
     largest: float = LARGEST
@@ -166,11 +165,7 @@ class Entries:
     def screen(
         self, limits: Limits | None, sums: Sums = PLAIN_SUMS, *, with_energies: bool = False
     ) -> list[list[float]]:
-        """Replace invalid entries as ``limits`` say; without limits refuse them.
-
-        Tensors with invalid entries are copied. With ``with_energies`` the result is Σ entry² of
-        the chunks of each tensor.
-        """
+        """``Sums.look`` of all; invalid entries are replaced, or without limits refused."""
         largest = LARGEST if limits is None else limits.largest
         found = []
         for index in range(len(self.tensors)):
@@ -236,9 +231,6 @@ def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int,
     """Yield (tensor, low, high) for each tensor that entries start…stop touch.
 
     ``ends`` are the cumulative sizes of the tensors; low and high count from the tensor's start.
-
-    >>> list(overlaps([3, 3, 8], 1, 5))
-    [(0, 1, 3), (2, 0, 2)]
     """
     for tensor in range(bisect_right(ends, start), len(ends)):
         begin = ends[tensor - 1] if tensor else 0
@@ -251,8 +243,7 @@ def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int,
 
 def is_tensor(value: Any) -> bool:
     """True if ``value`` is a torch tensor, told without importing torch."""
-    kind: Any = type(value)
-    return _is_tensor_class(kind)
+    return _is_tensor_class(type(value))
 
 
 @lru_cache(maxsize=64)
@@ -281,11 +272,7 @@ def is_left_out(value: Any) -> bool:
 
 
 def as_float_array(value: Any, name: str) -> NDArray[Any]:
-    """``value`` as a NumPy array in its own precision.
-
-    Tensors of bfloat16, which NumPy lacks, become views of their bits (``BFLOAT16``); rarer types
-    (float8, the bfloat16 of NumPy extensions) become float32.
-    """
+    """``value`` as a NumPy array in its own precision; rare types become float32."""
     is_array = isinstance(value, np.ndarray) or not is_tensor(value)
     array = np.asarray(value) if is_array else _host_array(value, name)
     if array.dtype.kind == "V" and array.dtype.name == "bfloat16":

@@ -128,14 +128,14 @@ def open_payload(
     """Verify a payload and split it into header and body.
 
     A tensor takes two bytes of a header and a hundred in memory, so a header that names more than
-    ``most_tensors`` is refused before they are read. Without its secret the header of a keyed
-    payload can be read, but its tag is not checked.
+    ``most_tensors`` is refused before they are read. Without ``secret`` no tag is checked.
     """
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
-    if isinstance(payload, memoryview) and not _is_plain(payload):
-        payload = bytes(payload)
     view = memoryview(payload)
+    if view.format != "B" or view.ndim != 1 or not view.c_contiguous:
+        payload = bytes(view)
+        view = memoryview(payload)
     if len(view) < _FLAGS_AT + 1 + CRC_BYTES or view[: len(MAGIC)] != MAGIC:
         raise PayloadError("these bytes are not a jopeq payload (wrong magic or too short)")
     content = view[:-CRC_BYTES]
@@ -155,11 +155,6 @@ def open_payload(
     reader = _Reader(payload, len(content))
     header = reader.header(flags, most_tensors)
     return header, content[reader.position :]
-
-
-def _is_plain(view: memoryview) -> bool:
-    """True if a view's items are contiguous bytes 0…255."""
-    return view.format == "B" and view.ndim == 1 and view.c_contiguous
 
 
 @lru_cache(maxsize=256)

@@ -25,7 +25,7 @@ def hadamard(values: Array) -> Array:
 
 
 def _transform(values: Array) -> Array:
-    """Transform in place, with at most a block of extra memory."""
+    """In place, with at most a block of extra memory."""
     size = len(values)
     if size & (size - 1):
         raise ValueError(f"a Hadamard transform needs a power of two entries, got {size}")

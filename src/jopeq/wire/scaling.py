@@ -1,11 +1,8 @@
 """Scales map an update into the unit ball: by its own norm (the paper's ζ), or a public clip.
 
 A scale, ζ⁻¹, is the length of one scaled unit in the update's units; payloads carry it as float32.
-With norm scaling it reveals the update's norm to the server; a public clip reveals nothing.
-
 Running statistics of normalisation layers, which move far more than weights, have the public scale
-1 in the coordinates of ``jopeq.state_update``. With ``per="layers"`` every tensor has its own
-public clip, which the payload repeats.
+1 in the coordinates of ``jopeq.state_update``.
 """
 
 from __future__ import annotations
@@ -60,11 +57,7 @@ STATISTIC = Scale(1.0)
 
 
 def is_statistic(name: str) -> bool:
-    """True if the name says that a tensor is a running mean or variance of a normalisation layer.
-
-    >>> is_statistic("layer1.0.bn1.running_var"), is_statistic("bn1.weight")
-    (True, False)
-    """
+    """True if this is the name of a running mean or variance of a normalisation layer."""
     return name.endswith(_STATISTICS)
 
 
@@ -76,17 +69,15 @@ def group_tensors(names: tuple[str, ...], per: str) -> list[list[int]]:
     return [[i] for i in weights] if per == "tensor" else [weights]
 
 
-# A client's tensors have the same names every round. Names in payloads are not kept.
-_group_own_tensors = lru_cache(maxsize=16)(group_tensors)
+_group_own_tensors = lru_cache(maxsize=16)(group_tensors)  # the same names every round
 
 
 @dataclass(frozen=True)
 class Scaling:
     """The rule for scales: ``clip`` fixes the unit, otherwise unit = spread·‖h‖/√M (paper, III-A).
 
-    M = ⌈d/L⌉ is the number of samples. ``per`` is "update" (one scale), "tensor" (one each) or
-    "layers" (the public ``clips`` by name, with ``clip`` as default); ``center`` removes the mean
-    first and sends it with the scale.
+    M = ⌈d/L⌉ is the number of samples. ``per="layers"`` takes the public ``clips`` by name, with
+    ``clip`` as default; the payload repeats them. ``center`` removes the mean and sends it.
     """
 
     clip: float | None = None
@@ -136,7 +127,7 @@ class Scaling:
         return 1 if self.per == "update" else len(group_tensors(names, self.per))
 
     def of_tensors(self, names: tuple[str, ...], scales: Sequence[Scale]) -> list[Scale]:
-        """Expand the groups' scales to one per tensor: 1 for running statistics."""
+        """One scale per tensor from those of the groups."""
         result = [STATISTIC] * len(names)
         for scale, group in zip(scales, group_tensors(names, self.per), strict=True):
             for i in group:
