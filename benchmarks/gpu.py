@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 import jopeq
-from jopeq.kernels.gpu import codec
+from jopeq.kernels.gpu import DeviceEntries, codec, encode_body
 from jopeq.kernels.gpu.arguments import plan_of, uses_triton
-from jopeq.kernels.gpu.measure import chunk_sums, measure
+from jopeq.kernels.gpu.entries import chunk_sums
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.scaling import Scale
 
 SCHEMES = [
@@ -39,7 +40,7 @@ SCHEMES = [
     jopeq.scheme("jopeq", epsilon=4, rate=2),
     jopeq.scheme("jopeq", epsilon=3, rate=2, lattice="A2"),
 ]
-KEY = bytes(range(32))
+SHARED, NOISE = SharedStream(bytes(range(32))), PrivateStream.reproducible(bytes(range(32)))
 PAYLOAD_ENTRIES = 1 << 26
 HEADINGS = (
     *("scheme", "bits", "encode G/s", "TB/s", "of copy", "× eager", "payload G/s"),
@@ -99,7 +100,7 @@ def measured(scheme: Any, x: torch.Tensor, total: torch.Tensor, copy: float) -> 
     """One row of the table, as numbers; rates in entries or bytes a second."""
     entries = x.numel()
     plan = plan_of(scheme.codec.recipe, x.device)
-    words = codec.key_words(KEY)
+    words = codec.key_words(SHARED)
     scales = [Scale(3.0)]
     spans = [(0, entries, scales[0])]
     counts = torch.zeros(4, dtype=torch.int64, device=x.device)
@@ -108,7 +109,8 @@ def measured(scheme: Any, x: torch.Tensor, total: torch.Tensor, copy: float) -> 
         packed = codec.encode_with_triton(plan, [x], scales, words, words, counts)
         if plan.packing is None:
             return packed
-        return codec.packed_numbers(packed, plan.letters_in(entries), plan.packing, plan.width)
+        letters = packed.view(torch.uint8)
+        return codec.join_with_triton(letters, plan.letters_in(entries), plan.packing)
 
     packed = torch.zeros(plan.letters_in(entries + (1 << 16)) * plan.width // 8, dtype=torch.uint8)
     packed = packed.to(x.device)
@@ -123,8 +125,9 @@ def measured(scheme: Any, x: torch.Tensor, total: torch.Tensor, copy: float) -> 
     part = x[:PAYLOAD_ENTRIES]
 
     def payload() -> object:
-        found = measure(scheme.codec.scaling, [part], scheme.dimension)
-        return codec.encode_body(scheme.codec.recipe, [part], found, KEY, KEY)
+        there = DeviceEntries(("",), (part,))
+        found = there.measure(scheme.codec.scaling, scheme.dimension)
+        return encode_body(scheme.codec.recipe, there, found, SHARED, NOISE)
 
     encoding, decoding = device_seconds(encode), device_seconds(lambda: decode(out, None))
     adding = device_seconds(lambda: decode(total, 0.5))

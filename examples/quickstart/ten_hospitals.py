@@ -176,10 +176,9 @@ print(f"statistics and training: ε = {ledgers[0].spent.epsilon:.3f} of 1")
 # %% Compare
 # Ten splits of the patients average out chance. The second run asks nothing,
 # standardises by the bounds and spends all of ε = 1 on training. The third has
-# no privacy in as many rounds, and uses the true means and spreads. In eight
-# runs of this program, asking first gained 0.4 points on average (0.0 to 1.3):
-# little, because the published bounds are tight. If bounds are vague, asking is
-# the only way to standardise.
+# no privacy in as many rounds, and uses the true means and spreads. Asking
+# first gains little, because the published bounds are tight. If bounds are
+# vague, asking is the only way to standardise.
 def by_bounds(table):
     low, high = np.array([bounds[name] for name in table]).T
     values = np.clip(np.column_stack(list(table.values())), low, high)

@@ -143,23 +143,18 @@ def scheme(name: str, **parameters: Any) -> Scheme | Sphere | ClientSum | Record
 center, clip, delta, epsilon, gamma, lattice, law, levels, mean, nu, per, rate, spread, \
 squared_scale
     """
-    is_whole = name in _OTHERS
-    if isinstance(parameters.get("clip"), str):
-        _check_word(name, parameters["clip"])
-    if parameters.get("clip") == "layers" and not is_whole:
-        parameters = {**parameters, "clip": START, "per": "layers"}
-    if not is_whole and (parameters.get("spread") == "auto" or "clients" in parameters):
-        return _with_best_spread(name, parameters)
-    known = parameters_of(name)
+    kind, known = _class_of(name), parameters_of(name)
+    if name not in _OTHERS:
+        if parameters.get("clip") == "layers":
+            parameters = {**parameters, "clip": START, "per": "layers"}
+        if parameters.get("spread") == "auto" or "clients" in parameters:
+            return _with_best_spread(name, **parameters)
     for parameter in parameters:
-        if not known:
-            raise ValueError(f"scheme {name!r} takes no parameters: drop {', '.join(parameters)}")
         if parameter not in known:
             raise ValueError(
                 f"scheme {name!r} has no parameter {parameter!r}{_did_you_mean(parameter, known)} "
-                f"It takes {', '.join(known)}"
+                f"It takes {', '.join(known) or 'none'}"
             )
-    kind = _class_of(name)
     required = (field.name for field in fields(kind) if field.default is MISSING)
     missing = [each for each in required if parameters.get(each) is None]
     if missing:
@@ -167,20 +162,11 @@ squared_scale
     return kind(**parameters)
 
 
-def _check_word(name: str, clip: str) -> None:
-    """Refuse a clip in words, but for the word that this scheme knows."""
-    is_whole = name in _OTHERS
-    if is_whole or clip != "layers":
-        known = "" if is_whole else " or 'layers'"
-        why = ", the largest norm of a whole update" if is_whole else ""
-        raise ValueError(f"clip must be a number{known}, got {clip!r}: give {name!r} a number{why}")
-
-
 def _class_of(name: str) -> type[Scheme] | type[Sphere] | type[ClientSum] | type[RecordSum]:
     known = {**SCHEMES, **_OTHERS}
     if not isinstance(name, str) or name not in known:
-        close = _did_you_mean(str(name), known).replace(",", ":", 1).rstrip(".")
-        raise ValueError(f"scheme must be one of {', '.join(known)}, got {name!r}{close}")
+        hint = _did_you_mean(str(name), known)
+        raise ValueError(f"scheme must be one of {', '.join(known)}, got {name!r}{hint}")
     return known[name]
 
 
@@ -189,14 +175,15 @@ def _did_you_mean(given: str, known: Iterable[str]) -> str:
     return f", did you mean {close[0]!r}?" if close else "."
 
 
-def _with_best_spread(name: str, parameters: dict[str, Any]) -> Scheme:
-    others = {key: value for key, value in parameters.items() if key not in ("spread", "clients")}
-    if parameters.get("spread") != "auto" or "clients" not in parameters:
+def _with_best_spread(
+    name: str, spread: object = None, clients: Any = None, **others: Any
+) -> Scheme:
+    if spread != "auto" or clients is None:
         raise ValueError("spread='auto' and clients=K go together: give both or neither")
     if others.get("clip") is not None:
         raise ValueError("spread belongs to norm scaling and clip replaces it: drop one of them")
     built = scheme(name, **others)
-    return replace(built, spread=best_spread(built, parameters["clients"]))
+    return replace(built, spread=best_spread(built, clients))
 
 
 def scheme_from_spec(spec: str) -> Scheme:
@@ -209,23 +196,19 @@ def scheme_from_spec(spec: str) -> Scheme:
     4.0
     """
     try:
-        return _from_json(json.loads(spec))
+        match json.loads(spec):
+            case [str(name), dict(parameters)] if "name" not in parameters:
+                has_channel = name in ("response", "mvu")
+                fingerprint = parameters.pop("fingerprint", None) if has_channel else None
+                built: Scheme = scheme(name, **parameters)
+            case _:
+                raise TypeError("a specification is a name and an object of parameters")
     except (TypeError, RecursionError, json.JSONDecodeError) as error:
         raise ValueError(f"not a scheme specification: {spec!r:.200}") from error
-
-
-def _from_json(content: Any) -> Scheme:
-    if not isinstance(content, list) or len(content) != 2 or not isinstance(content[1], dict):
-        raise TypeError("a specification is a name and an object of parameters")
-    name, parameters = content
-    if "name" in parameters:
-        raise TypeError("a specification names the scheme first")
-    fingerprint = parameters.pop("fingerprint", None) if name in ("response", "mvu") else None
-    built: Scheme = scheme(str(name), **parameters)
     found = getattr(built, "fingerprint", None)
     if fingerprint not in (None, found):
         raise ValueError(
-            f"the channel of {json.dumps(content):.200} is {found} here: use the same jopeq and "
-            "SciPy versions on both ends, or scheme='response', whose channel needs no solver"
+            f"the channel of {spec!r:.200} is {found} here: use the same jopeq and SciPy versions "
+            "on both ends, or scheme='response', whose channel needs no solver"
         )
     return built

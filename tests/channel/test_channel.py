@@ -12,7 +12,7 @@ from jopeq.random.rational import exp_floor, log_ceiling
 QUARTER = TOTAL // 4
 ASYMMETRIC = Channel(
     counts=((3 * QUARTER, 0, QUARTER), (QUARTER, QUARTER, 2 * QUARTER), (0, QUARTER, 3 * QUARTER)),
-    values=(-1.25, 0.5, 1.0),
+    values=(-2.0, -2.0, 2.0),
 )
 
 

@@ -12,7 +12,8 @@ import torch
 
 from jopeq.errors import PayloadError
 from jopeq.kernels.gpu import arguments as plans
-from jopeq.kernels.gpu import codec, measure
+from jopeq.kernels.gpu import codec
+from jopeq.kernels.gpu import entries as measuring
 from jopeq.kernels.gpu.arguments import ROW, TILE, uses_triton
 from jopeq.lattice.codebook import unit_dither
 from jopeq.lattice.lattices import Lattice
@@ -49,7 +50,7 @@ def _bits(plan):
 
 def _letters(plan, x, first, shared, private, counts):
     numbers, count, size = plan.numbers, len(x), plan.dimension
-    each = 4 if plan.step == "chances" else 16 if (plan.noise, size) == ("t", 1) else 8
+    each = 4 if plan.step == "chances" else 8
     assert plan.noise == "none" or plan.group * each == 64  # entries of a block, and their bytes
     if plan.is_clipped:
         x, clipped = into_unit_ball(x)
@@ -85,7 +86,7 @@ def _noise(plan, private, first, count):
     words = private.words64(lane=0, start=2 * first, count=2 * count)
     draws = portable.exponential_of(words[0::2], private, 0, 2 * first, 2)
     radius = np.sqrt(portable.expm1(draws * numbers["two_over_nu"]) * numbers["nu"])
-    points = np.stack(portable.circle(words[1::2])[:size], axis=1)
+    points = np.stack(portable.circle(words[1::2]), axis=1)
     return points * (radius * numbers["noise_scale"])[:, None]
 
 
@@ -133,9 +134,7 @@ def _scaled(plan, packed, count, shared):
 
 def join(letters, count, packing):
     """The bytes of so many letters in mixed radix."""
-    return torch.frombuffer(
-        bytearray(packing.encode(letters[:count].long().numpy() & 0xFFFF)), dtype=torch.uint8
-    )
+    return torch.frombuffer(bytearray(packing.encode(letters[:count].numpy())), dtype=torch.uint8)
 
 
 def split(words, letters, count, numbers, packing):
@@ -161,7 +160,7 @@ def stand_in(monkeypatch: Any) -> None:
     for part in (encode, decode, join, split):
         name = f"{part.__name__}_with_triton"
         monkeypatch.setattr(codec, name, _dispatch(getattr(codec, name), part))
-    monkeypatch.setattr(measure, "chunk_sums", _dispatch(measure.chunk_sums, chunk_sums))
+    monkeypatch.setattr(measuring, "chunk_sums", _dispatch(measuring.chunk_sums, chunk_sums))
     monkeypatch.setattr(plans, "uses_triton", lambda device: True)
 
 

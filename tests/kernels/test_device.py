@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import jopeq
-from jopeq.kernels.device import DeviceEntries, can_code, common_device
+from jopeq.kernels import gpu as gpu_kernels
+from jopeq.kernels.device import can_code, common_device
 from jopeq.random.streams import PrivateStream
 from jopeq.wire.payload import open_payload, seal
 from tests.kernels import gpu_in_numpy
@@ -39,14 +40,13 @@ def gpu(monkeypatch):
         values = list(values)
         return values[0].device if values and all(map(torch.is_tensor, values)) else None
 
-    def encode(self, *arguments):
-        seen.append(self.tensors)
-        return original(self, *arguments)
+    def encode(recipe, entries, *arguments):
+        seen.append(entries.tensors)
+        return original(recipe, entries, *arguments)
 
     gpu_in_numpy.stand_in(monkeypatch)
-    original = DeviceEntries.encode
-    monkeypatch.setattr(DeviceEntries, "encode", encode)
-    monkeypatch.setattr("jopeq.schemes.codec.common_device", pretended)
+    original = gpu_kernels.encode_body
+    monkeypatch.setattr(gpu_kernels, "encode_body", encode)
     monkeypatch.setattr("jopeq.schemes.codec.common_device", pretended)
     return seen
 
@@ -154,7 +154,7 @@ def test_a_header_that_claims_too_much_is_refused_before_anything_is_allocated(g
     scheme = jopeq.scheme("response", epsilon=4.0, rate=2.0)
     header, body = open_payload(scheme.encode(np.ones(100)))
     claimed = header._replace(shapes=((1 << 47,),))
-    with pytest.raises(jopeq.PayloadError, match="the header claims 140737488355328 entries"):
+    with pytest.raises(jopeq.PayloadError, match="140737488355328 samples, as the header claims"):
         scheme.decode(seal(claimed.to_bytes(), [bytes(body)], None), device="cpu")
 
 

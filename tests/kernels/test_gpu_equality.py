@@ -11,11 +11,10 @@ import torch
 import jopeq
 from jopeq import kernels
 from jopeq.errors import PayloadError
-from jopeq.kernels.gpu import arguments
-from jopeq.kernels.gpu import measure as gpu_measure
+from jopeq.kernels.gpu import DeviceEntries
+from jopeq.kernels.gpu import entries as gpu_entries
 from jopeq.kernels.gpu.codec import decode_body, decode_into, encode_body
 from jopeq.kernels.gpu.jit import IS_INTERPRETED
-from jopeq.kernels.gpu.measure import measure
 from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.entries import READ_CHUNK, Entries, lane_sum
 from jopeq.wire.scaling import Scale
@@ -33,7 +32,7 @@ def stand_in(monkeypatch):
     gpu_in_numpy.stand_in(monkeypatch)
 
 
-SEED, NOISE_KEY = bytes(range(32)), bytes(range(100, 132))
+SEED, NOISE_KEY = SharedStream(bytes(range(32))), bytes(range(100, 132))
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 
 FEW = [
@@ -72,7 +71,7 @@ def numbers(count, seed=1):
 def plain_body(scheme, entries, noise_key=NOISE_KEY):
     scales = kernels.measure(entries, scheme.codec.scaling, scheme.dimension)
     private = PrivateStream.reproducible(noise_key)
-    body = scheme.codec.to_body(entries, scales, SharedStream(SEED), private)
+    body = scheme.codec.to_body(entries, scales, SEED, private)
     return b"".join(body.parts), body.clipped, body.overloaded, scales
 
 
@@ -80,13 +79,14 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
     """Encode and decode with both and compare; the plain path's body and scales."""
     entries = Entries(tuple(map(str, range(len(arrays)))), tuple(arrays))
     body, clipped, overloaded, scales = plain_body(scheme, entries, noise_key)
-    there = [tensor.to(device) for tensor in tensors]
-    assert measure(scheme.codec.scaling, there, scheme.dimension) == scales
-    found = encode_body(scheme.codec.recipe, there, scales, SEED, noise_key)
+    there = DeviceEntries(entries.names, tuple(tensor.to(device) for tensor in tensors))
+    assert there.measure(scheme.codec.scaling, scheme.dimension) == scales
+    private = PrivateStream.reproducible(noise_key)
+    found = encode_body(scheme.codec.recipe, there, scales, SEED, private)
     assert found == (body, clipped, overloaded)
     sizes = entries.sizes
     back = decode_body(scheme.codec.recipe, body, sizes, scales, SEED, torch.device(device))
-    expected = scheme.codec.from_body(memoryview(body), sizes, scales, SharedStream(SEED))
+    expected = scheme.codec.from_body(memoryview(body), sizes, scales, SEED)
     assert back.dtype == torch.float32
     assert back.device.type == device
     assert back.cpu().numpy().tobytes() == expected.tobytes()
@@ -96,7 +96,6 @@ def same(scheme, arrays, tensors, device, noise_key=NOISE_KEY):
 @on_devices
 @named
 def test_same_bytes_same_entries(scheme, device):
-    assert arguments.supports(scheme.codec.recipe)
     for count in COUNTS:
         array = numbers(count)
         same(scheme, [array], [torch.from_numpy(array)], device)
@@ -162,7 +161,7 @@ def test_sums_are_added_in_one_order(is_square, device):
     array = numbers(READ_CHUNK + 700).astype(np.float64) ** 3
     mean = 0.1 if is_square else 0.0
     terms = np.square(array - mean) if is_square else array
-    found = gpu_measure.chunk_sums(torch.from_numpy(array).to(device), mean, is_square)
+    found = gpu_entries.chunk_sums(torch.from_numpy(array).to(device), mean, is_square)
     assert found.tolist() == [lane_sum(terms[:READ_CHUNK]), lane_sum(terms[READ_CHUNK:])]
 
 
@@ -190,8 +189,9 @@ def test_bodies_that_are_not_what_encode_makes(device):
 
 
 def _body_of(scheme, count, device):
-    tensor = torch.ones(count, device=device)
-    return encode_body(scheme.codec.recipe, [tensor], [Scale(1.0)], SEED, NOISE_KEY)[0]
+    ones = DeviceEntries(("",), (torch.ones(count, device=device),))
+    private = PrivateStream.reproducible(NOISE_KEY)
+    return encode_body(scheme.codec.recipe, ones, [Scale(1.0)], SEED, private)[0]
 
 
 @on_devices
@@ -204,7 +204,7 @@ def test_sum_of_payloads(dtype, device):
         arrays = [numbers(size, client + size) for size in sizes]
         body, _, _, scales = plain_body(scheme, Entries(("a", "b"), tuple(arrays)))
         bodies.append((body, scales))
-        flat = scheme.codec.from_body(memoryview(body), tuple(sizes), scales, SharedStream(SEED))
+        flat = scheme.codec.from_body(memoryview(body), tuple(sizes), scales, SEED)
         expected = (expected + flat.astype(np.float64) * weight).astype(dtype)
     found = torch.zeros(sum(sizes), dtype=getattr(torch, dtype), device=device)
     for (body, scales), weight in zip(bodies, weights, strict=True):

@@ -69,11 +69,11 @@ def level_weights(levels: int, sigma: float = 1 / 3) -> NDArray[np.float64]:
 class Channel:
     """A discrete memoryless channel from ``K`` levels to ``J`` letters, and its decoder.
 
-    The law: with levels v_j = −1 + 2j/(K−1), spacing Δ = 2/(K−1), input x in [−1, 1] and a
-    dither d uniform on [−Δ/2, Δ/2), the level is j = ⌊(x+d)/Δ + K/2⌋, the letter l is drawn
-    with probability counts[j][l]/2³² from a private 32-bit word, and the server decodes
-    ``values[l] − d``, or ``values[l]`` where ``is_dither_shared`` is false (stochastic
-    rounding). It is unbiased for every x if and only if Σ_l counts[j][l] values[l] = 2³² v_j.
+    With levels v_j = −1 + 2j/(K−1), spacing Δ = 2/(K−1), input x in [−1, 1] and a dither d uniform
+    on [−Δ/2, Δ/2), the level is j = ⌊(x+d)/Δ + K/2⌋, the letter l is drawn with probability
+    counts[j][l]/2³² from a private 32-bit word, and the server decodes ``values[l] − d``, or
+    ``values[l]`` where ``is_dither_shared`` is false (stochastic rounding). It is unbiased for
+    every x if and only if Σ_l counts[j][l] values[l] = 2³² v_j, as ``distortion`` presumes.
 
     The adversary is the server, who knows payload, dither and channel: given the dither, the
     letter's probabilities under two inputs are two rows of counts, so ``epsilon``, the log of
@@ -161,16 +161,11 @@ class Channel:
         return letters
 
     @cached_property
-    def _level_bias(self) -> tuple[Fraction, ...]:
-        exact = [Fraction(value) for value in self.values]
-        means = (sum(map(operator.mul, row, exact)) / TOTAL for row in self.counts)
-        top = self.levels - 1
-        return tuple(mean - Fraction(2 * j - top, top) for j, mean in enumerate(means))
-
-    @cached_property
     def bias(self) -> float:
         """max_j |E[values[l] | j] − v_j|, in exact arithmetic over the stored floats."""
-        return float(max(map(abs, self._level_bias)))
+        exact, top = [Fraction(value) for value in self.values], self.levels - 1
+        means = (sum(map(operator.mul, row, exact)) / TOTAL for row in self.counts)
+        return float(max(abs(mean - Fraction(2 * j - top, top)) for j, mean in enumerate(means)))
 
     @cached_property
     def conditional_variance(self) -> NDArray[np.float64]:
@@ -180,33 +175,23 @@ class Channel:
         variance.flags.writeable = False
         return variance
 
-    @cached_property
-    def _curve(self) -> tuple[float, NDArray[np.float64]]:
-        """(base, κ): at x = v_j + tΔ the error is (1−t)c_j + t·c_{j+1} + base + κ_j t(1−t).
-
-        A shared dither leaves the uniform error Δ²/12; a private one the variance of rounding,
-        Δ² t(1−t). A bias b_j correlates with either (twice as much with the private one).
-        """
-        drift = self.spacing * np.diff(np.array(self._level_bias, dtype=np.float64))
-        if self.is_dither_shared:
-            return self.spacing**2 / 12, drift
-        return 0.0, self.spacing**2 + 2 * drift
-
     def distortion(self, x: float) -> float:
-        """E[(decoded − x)²] over dither and letter, in closed form, for x in [−1, 1]."""
-        base, bend = self._curve
-        cost = self.conditional_variance
-        place = (x + 1) / self.spacing
+        """E[(decoded − x)²] over dither and letter, in closed form, for x in [−1, 1].
+
+        A shared dither leaves the uniform error Δ²/12, a private one the variance of rounding.
+        """
+        cost, place = self.conditional_variance, (x + 1) / self.spacing
         j = min(int(place), self.levels - 2)
         t = place - j
-        return float((1 - t) * cost[j] + t * cost[j + 1] + base + bend[j] * t * (1 - t))
+        rounding = 1 / 12 if self.is_dither_shared else t * (1 - t)
+        return float((1 - t) * cost[j] + t * cost[j + 1] + self.spacing**2 * rounding)
 
     def gaussian_distortion(self, sigma: float = 1 / 3) -> float:
         """``distortion`` averaged over x ~ N(0, σ²) clipped to [−1, 1], in closed form."""
-        base, bend = self._curve
         _, first, second, _ = _cell_moments(self.levels, sigma)
+        rounding = 1 / 12 if self.is_dither_shared else float((first - second).sum())
         weights = level_weights(self.levels, sigma)
-        return float(weights @ self.conditional_variance + base + bend @ (first - second))
+        return float(weights @ self.conditional_variance) + self.spacing**2 * rounding
 
 
 # K-ary randomized response
@@ -237,10 +222,7 @@ def randomized_response(epsilon: float, letters: int) -> Channel:
 
 @lru_cache(maxsize=256)
 def best_response(epsilon: float, max_letters: int) -> Channel:
-    """The randomized response of at most ``max_letters`` letters with the smallest error.
-
-    The error is averaged over entries N(0, 1/9) clipped to [−1, 1]. No more than 256 letters are
-    tried.
+    """The response of at most ``max_letters`` letters with least error over entries N(0, 1/9).
 
     >>> best_response(4.0, 8).letters, best_response(4.0, 4).letters
     (5, 4)

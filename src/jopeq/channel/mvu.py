@@ -1,10 +1,10 @@
 """The minimum-variance unbiased mechanism of Chaudhuri, Guo and Rabbat (2022), a baseline.
 
-2^b levels and 2^b letters: among all channels that are ε-LDP and unbiased at every level, the one
-of least variance, averaged uniformly over the levels. A linear programme finds the probabilities
-for given decoder values, and a sequence of programmes moves the values. The solution is rounded to
-integers on the private side and verified in exact arithmetic. Channels are mirror-symmetric, and
-nothing is random. Another version of SciPy may find another channel: compare ``fingerprint``.
+2^b levels and 2^b letters: a channel that is ε-LDP, unbiased at every level and of little variance,
+averaged uniformly over the levels. A linear programme finds the probabilities for given decoder
+values, and a sequence of programmes moves the values. The solution is rounded to integers on the
+private side and verified in exact arithmetic. Channels are mirror-symmetric, and nothing is random.
+Another version of SciPy may find another channel: compare ``fingerprint``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from jopeq.random.rational import exp_floor
 Floats = NDArray[np.float64]
 
 UNBIASED = 2.0**-28
-"""The largest bias of a verified channel, relative to its largest decoder value.
-
-Float32 resolves 2**-24.
-"""
+"""The largest bias of a verified channel, relative to its largest decoder value."""
 
 _MIN_EPSILON, _MAX_EPSILON = 0.1, 10.0
 _MOST_BITS = 5  # more take too long to solve
@@ -37,10 +34,7 @@ _RAREST_LETTER = 1e-8  # letters rarer than this on every level are dropped
 
 @lru_cache(maxsize=64)
 def mvu_channel(epsilon: float, bits: int) -> Channel:
-    """The channel of 2^bits levels and at most as many letters.
-
-    Rounding to a level is stochastic and private: ``is_dither_shared`` is false and the server
-    decodes ``values[l]``.
+    """The channel of 2^bits levels and at most as many letters; rounding to a level is private.
 
     >>> channel = mvu_channel(4.0, 1)
     >>> channel.letters, channel.is_dither_shared, f"{channel.distortion(0.0):.3f}"
@@ -64,18 +58,16 @@ def mvu_channel(epsilon: float, bits: int) -> Channel:
 
 
 class _Solution(NamedTuple):
-    """One programme's result: the first half of the rows, and the moves of the lower values."""
-
     error: float
-    upper: Floats
-    move: Floats
+    upper: Floats  # the first half of the rows
+    move: Floats  # of the lower values
 
 
 def _design(epsilon: float, size: int) -> tuple[Floats, Floats]:
-    """A locally optimal channel of ``size`` levels and letters: its table and decoder values.
+    """A locally optimal channel: its table and decoder values, by sequential linear programming.
 
-    Moves the values by sequential linear programming: a step is kept if the exact programme at
-    the new values is better; the trust region then grows, else it shrinks.
+    A step is kept if the exact programme at the new values is better; the trust region then grows,
+    else it shrinks.
     """
     best: tuple[float, Floats, Floats] | None = None
     for values in _starting_values(epsilon, size):
@@ -119,10 +111,7 @@ def _starting_values(epsilon: float, size: int) -> list[Floats]:
 
 
 def _improve(epsilon: float, values: Floats, pivot: Floats, radius: float) -> _Solution | None:
-    """The programme for P with the values free to move by ``radius``, linearised at ``pivot``.
-
-    With radius 0 the values stay and the programme is exact. None if it is infeasible.
-    """
+    """The programme for P with the values free to move by ``radius``, linearised at ``pivot``."""
     from scipy import sparse
 
     half, ratio = len(values), math.exp(epsilon)
@@ -157,6 +146,7 @@ def _improve(epsilon: float, values: Floats, pivot: Floats, radius: float) -> _S
 
 
 def _fix(epsilon: float, values: Floats) -> _Solution | None:
+    """The exact programme for these values; None if it is infeasible."""
     return _improve(epsilon, values, np.zeros((len(values), 2 * len(values))), 0.0)
 
 
@@ -177,9 +167,8 @@ def _linprog(cost: Floats, **constraints: Any) -> Any:
 def _realise(probabilities: Floats, values: Floats, epsilon: float) -> Channel:
     """The verified integer channel next to a mirror-symmetric real one.
 
-    Counts are rounded within [m_l, ⌊e^ε m_l⌋] for an integer m_l a letter (if a row then cannot
-    sum to 2**32, after mixing in a tiny share of a common row), then the decoder is solved for
-    them.
+    Counts are rounded within [m_l, ⌊e^ε m_l⌋] for an integer m_l per letter (after mixing in a tiny
+    share of a common row if a row then cannot sum to 2**32); the decoder is solved for them.
     """
     table = (probabilities + probabilities[::-1, ::-1]) / 2
     table = _merge(table, (values - values[::-1]) / 2)
@@ -249,11 +238,7 @@ def _decoder(table: Floats) -> Floats:
 
 
 def verify(channel: Channel, epsilon: float) -> Channel:
-    """Return ``channel`` if it is ε-LDP and unbiased in exact arithmetic, else raise DesignError.
-
-    Every letter's largest count must be at most e^ε times its smallest, against a rational
-    number below e^ε. (That rows sum to 2**32 is checked by ``Channel`` itself.)
-    """
+    """``channel`` if it is ε-LDP and unbiased in exact arithmetic, else a ``DesignError``."""
     limit = exp_floor(epsilon)
     for letter, column in enumerate(zip(*channel.counts, strict=True)):
         if max(column) > limit * min(column):

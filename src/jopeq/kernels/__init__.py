@@ -6,9 +6,9 @@ a minute, once for every version and machine; ``jopeq doctor --warmup`` compiles
 ``JOPEQ_KERNELS=auto|on|off`` or ``use`` chooses.
 
 This module is the door for other rooms: modes, threads, ``measure``, and, once ``are_loaded`` has
-answered True, the compiled functions that ``kernels.cpu`` lists. ``kernels.recipe`` (a scheme as
-kernels need it) and ``kernels.device`` (updates on a GPU) are next to it; what ``cpu`` and ``gpu``
-hold is behind it. Imports ``wire`` and below.
+answered True, the compiled functions that ``kernels.cpu`` lists; where ``kernels.device`` says so,
+those of ``kernels.gpu``. ``kernels.recipe`` is a scheme as kernels need it. Imports ``wire`` and
+below.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jopeq.wire.scaling import Scale, Scaling
 
 if TYPE_CHECKING:
     from jopeq.kernels import cpu as cpu
-    from jopeq.kernels.device import DeviceEntries
+    from jopeq.kernels.gpu.entries import DeviceEntries
 
 MODES = ("auto", "on", "off")
 _WORTH_LOADING = 1 << 25  # entries: what the plain path codes in the time of loading

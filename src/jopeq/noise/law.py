@@ -256,17 +256,12 @@ class MultivariateT(Law):
             return self.squared_scale * np.eye(self.dimension)
         return np.array(self.squared_scale)
 
-    @cached_property
-    def _root(self) -> Array:
-        return np.asarray(np.linalg.cholesky(self.scale_matrix))
-
     @property
     def covariance(self) -> Array:
         return np.asarray(self.scale_matrix * self.nu / (self.nu - 2.0))
 
     @property
     def variance(self) -> float:
-        """Per entry, averaged."""
         return float(self._scales.mean()) * self.nu / (self.nu - 2.0)
 
     @cached_property
@@ -305,7 +300,6 @@ class MultivariateT(Law):
 
     @property
     def covers_ball(self) -> bool:
-        """True if the sampler reaches across the ball, from ε of 50 (thin tails) to 100 (heavy)."""
         return self._end >= DIAMETER
 
     @property
@@ -332,7 +326,7 @@ class MultivariateT(Law):
 
     @property
     def steep_within(self) -> float:
-        """Beyond r = 4√ν·s a shift tells (ν + L)·ln(1 + Δ/r) at most, which is less than ε."""
+        # beyond r = 4√ν·s a shift tells (ν + L)·ln(1 + Δ/r) at most, which is less than ε
         return min(self.reach, 4.0 * math.sqrt(self.nu * float(self._scales[-1])) + DIAMETER)
 
     def epsilon(self, distance: float = DIAMETER) -> float:
@@ -346,17 +340,14 @@ class MultivariateT(Law):
         return np.atleast_1d(law.pdf(as_rows(x, self.dimension)))
 
     def sample(self, stream: PrivateStream, start: int, count: int) -> Array:
-        """Direction and radius; with Σ = I the radius does not depend on the direction."""
-        directions, radius = (
-            self._planar(stream, start, count)
-            if self.dimension <= 2
-            else self._spatial(stream, start, count)
-        )
+        draw = self._planar if self.dimension <= 2 else self._spatial
+        directions, radius = draw(stream, start, count)
         if isinstance(self.squared_scale, (int, float)):
             radius *= math.sqrt(self.squared_scale)
             return np.multiply(directions.T, radius, out=directions.T).T
         # row by row, since a matrix product may round a row by the rows around it
-        mixed = (directions[:, None, :] * self._root).sum(axis=2)
+        root = np.linalg.cholesky(self.scale_matrix)
+        mixed = (directions[:, None, :] * root).sum(axis=2)
         return np.asarray(mixed * radius[:, None])
 
     def _planar(self, stream: PrivateStream, start: int, count: int) -> tuple[Array, Array]:
@@ -380,7 +371,6 @@ class MultivariateT(Law):
         return normals, np.sqrt(self.nu / chi_square)
 
     def distribution(self, x: ArrayLike) -> Array:
-        """Cumulative distribution in one dimension."""
         from scipy import special
 
         z = np.asarray(x, dtype=np.float64) / math.sqrt(float(self.scale_matrix[0, 0]))
@@ -392,7 +382,6 @@ class MultivariateT(Law):
         return NoiseRecipe("t", math.sqrt(self.squared_scale), self.cut, self.nu)
 
     def match(self, dither_covariance: Array) -> MultivariateT | None:
-        """The t law with the same ν whose covariance is this one's minus the dither's."""
         rest = (self.covariance - dither_covariance) * (self.nu - 2.0) / self.nu
         if not np.linalg.eigvalsh(rest)[0] > 0:
             return None
@@ -408,9 +397,6 @@ def t_epsilon(shift: float, nu: float, dimension: int) -> float:
     same number without the difference of two logarithms.
     """
     return (nu + dimension) * math.asinh(0.5 * shift / math.sqrt(nu))
-
-
-# Laws that look alike in every direction, which the paper names as future work: from normal vectors
 
 
 @dataclass(frozen=True)
@@ -488,13 +474,11 @@ class Gaussian(ScaledLaw):
         return 1.0
 
     def epsilon(self, distance: float = DIAMETER) -> float:
-        """Without a δ."""
         return math.inf if distance > 0 else 0.0
 
     @property
     def slope(self) -> float:
-        """The slope at the cut: it grows with the distance."""
-        return (self.reach + DIAMETER) / self.scale**2
+        return (self.reach + DIAMETER) / self.scale**2  # at the cut: it grows with the distance
 
     @property
     def reach(self) -> float:

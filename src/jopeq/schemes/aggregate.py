@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from jopeq import kernels
 from jopeq.errors import PayloadError
-from jopeq.kernels.device import add_body, tensor_of
+from jopeq.kernels.device import tensor_of
 from jopeq.kernels.recipe import Recipe
 from jopeq.schemes.base import MORE_TENSORS, Scheme
 from jopeq.schemes.codec import Opened
@@ -107,6 +107,8 @@ class _Total:
         if self.device is None:
             return add_share(self.flat, opened.decode(), share)
         if self.recipe is not None:
+            from jopeq.kernels.gpu import add_body
+
             parts = (opened.body, opened.sizes, opened.scales, opened.shared)
             add_body(self.flat, self.recipe, *parts, share)
         else:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from jopeq import kernels
 from jopeq.errors import PayloadError, StateMismatchError
-from jopeq.kernels.device import DeviceEntries, can_code, common_device, decode_body, tensor_of
+from jopeq.kernels.device import can_code, common_device, tensor_of
 from jopeq.kernels.threads import in_threads
 from jopeq.random.streams import (
     NONCE_BYTES,
@@ -50,6 +50,7 @@ from jopeq.wire.scaling import Scale, is_statistic, read_scaled, unscale
 
 if TYPE_CHECKING:
     from jopeq.channel.channel import Channel
+    from jopeq.kernels.gpu.entries import DeviceEntries
     from jopeq.kernels.recipe import Recipe
     from jopeq.lattice.codebook import Codebook
     from jopeq.lattice.lattices import Lattice
@@ -190,6 +191,8 @@ class Codec(ABC, Generic[S]):
         names, values = select_sent(update)
         device = common_device(values)
         if device is not None and all(map(is_short_float, values)) and self.choose(0, device):
+            from jopeq.kernels.gpu import DeviceEntries
+
             return DeviceEntries(names, values)
         return Entries(names, tuple(map(as_float_array, values, names)))
 
@@ -211,7 +214,7 @@ class Codec(ABC, Generic[S]):
     ) -> tuple[bytes, Counts]:
         """Make the payload of entries that ``read`` found, and count what happened."""
         own_seed, private = self._seed(seed, secret is not None), private_stream(noise)
-        recipe = None if isinstance(entries, DeviceEntries) else self.choose(entries.count)
+        recipe = self.choose(entries.count) if isinstance(entries, Entries) else None
         samples = -(-entries.count // self.dimension)
         scaling = self.scaling if self.is_scaled else None
         # An app may have called np.seterr(all="raise"): an error would tell about the entries.
@@ -226,8 +229,10 @@ class Codec(ABC, Generic[S]):
             if header.has_statistics:
                 scales = self.scaling.of_tensors(entries.names, scales)
             given = scales, header.shared_stream(secret), private
-            if isinstance(entries, DeviceEntries):  # ``read`` asked whether kernels know the scheme
-                packed, *bad = entries.encode(cast("Recipe", self.recipe), *given, limits)
+            if not isinstance(entries, Entries):  # ``read`` asked whether kernels know the scheme
+                from jopeq.kernels.gpu import encode_body
+
+                packed, *bad = encode_body(cast("Recipe", self.recipe), entries, *given, limits)
                 body = Body([packed], *bad)
             elif recipe is not None:
                 out = np.zeros(recipe.packing.size(samples), dtype=np.uint8)
@@ -367,6 +372,8 @@ class Opened:
         body = self.body, self.sizes, self.scales, self.shared
         recipe = self.codec.choose(sum(self.sizes), device)
         if recipe is not None and device is not None:
+            from jopeq.kernels.gpu import decode_body
+
             return decode_body(recipe, *body, device)
         self.check_size()  # before memory is taken
         if recipe is not None:

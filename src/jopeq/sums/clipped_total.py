@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.checks import check_count, check_real
 from jopeq.errors import UpdateError
-from jopeq.kernels import device
 from jopeq.wire.entries import BFLOAT16, LANES, READ_CHUNK, as_float_array, is_tensor
 
 UNITS = 1 << 31  # in one clip
@@ -203,7 +202,9 @@ def add_up(rows: Any, clip: float, total: Any, xp: Any = np) -> None:
     """Add the integers of rows to an int64 ``total``; both are ``xp``'s, NumPy's or torch's."""
     kernels.note(math.prod(rows.shape))
     if xp is not np:
-        if device.add_clipped(rows, clip, _SHRUNK, total):
+        from jopeq.kernels.gpu import add_clipped
+
+        if add_clipped(rows, clip, _SHRUNK, total):
             return
     elif rows.size and kernels.are_loaded():
         for block in _plain_blocks(rows):

@@ -404,7 +404,7 @@ class ClientSum:
         Privacy asked for, of all that one client sends in ``rounds`` rounds.
     clip : float
         Public bound C on the update's Euclidean norm. Longer updates are scaled down.
-    clients, threshold, rounds, colluding, bits
+    clients, threshold, rounds, colluding, bits : int
         As for ``RecordSum``, with one round by default.
     largest_mean : float, default 1.0
         Bound on the length of the mean update, in units of C. Updates of clients point in different

@@ -15,12 +15,13 @@ import torch
 
 from jopeq.kernels.gpu.jit import HAS_TRITON, IS_INTERPRETED
 from jopeq.kernels.recipe import Cells, Chances, Line, Recipe
+from jopeq.random.streams import ChaChaStream
 from jopeq.wire.coders import Packing
 
 ROW = 32
 LANES = 32  # rows of a program: one warp, which takes rare branches alone and never waits
 TILE = ROW * LANES
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NUMBERS = (  # in the order of the kernels' arguments; what f0…f6 are depends on the step
     *("step", "inverse_step", "centre", "letters", "noise_scale", "noise_limit", "nu"),
     *("two_over_nu", "f0", "f1", "f2", "f3", "f4", "f5", "f6"),
@@ -28,18 +29,10 @@ _NUMBERS = (  # in the order of the kernels' arguments; what f0…f6 are depends
 _STEPS = {Line: "line", Cells: "cells", Chances: "chances"}
 
 
-def supports(recipe: Recipe | None) -> bool:
-    """True if the GPU kernels can code this recipe."""
-    if recipe is None:
-        return False
-    step = recipe.step  # thresholds are stored less one, in 32 bits
-    return not isinstance(step, Chances) or bool((step.thresholds > 0).all())
-
-
 def flattened(tensor: torch.Tensor) -> torch.Tensor:
     """The entries of a tensor as the kernels read them; copied only when they lie apart."""
     flat = tensor.detach().resolve_neg().reshape(-1)
-    return flat if flat.dtype in _FLOATS else flat.float()
+    return flat if flat.dtype in FLOATS else flat.float()
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:
@@ -47,9 +40,9 @@ def on_device(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def key_words(key: bytes) -> list[int]:
-    """The eight words of a key, signed, as kernels take them."""
-    return [int(word) for word in np.frombuffer(key, dtype="<i4")]
+def key_words(stream: ChaChaStream) -> list[int]:
+    """The eight words of a stream's key, signed, as kernels take them."""
+    return [int(word) for word in stream.key_words.view(np.int32)]
 
 
 def uses_triton(device: torch.device) -> bool:
@@ -99,62 +92,45 @@ class Plan:
 
 @lru_cache(maxsize=128)
 def plan_of(recipe: Recipe, device: torch.device) -> Plan:
-    """The plan of a recipe that ``supports`` accepts."""
-    step = recipe.step
-    noise = recipe.noise
+    """The plan of a recipe."""
+    step, noise, letters = recipe.step, recipe.noise, recipe.step.letters
     numbers = dict.fromkeys(_NUMBERS, 0.0)
     if noise is not None:
         numbers |= {"noise_scale": noise.scale, "noise_limit": noise.limit, "nu": noise.nu}
         numbers["two_over_nu"] = 2.0 / noise.nu if noise.nu else 0.0
-    kind = "none" if noise is None else noise.law
-    columns = 0
+    kind, columns = "none" if noise is None else noise.law, 0
     table: np.ndarray[Any, Any] = np.zeros(1, dtype=np.int32)
-    points: np.ndarray[Any, Any] = np.zeros(1)
-    letters = step.letters
     if isinstance(step, Line):
         numbers |= {"step": step.step, "inverse_step": 1.0 / step.step}
-        numbers |= {"centre": 0.5 * letters, "letters": float(letters)}
-        numbers["f0"] = 0.5 * (letters - 1)
+        numbers |= {"centre": 0.5 * letters, "letters": float(letters), "f0": 0.5 * (letters - 1)}
     elif isinstance(step, Cells):
-        table = np.asarray(step.codebook.table, dtype=np.int32)
-        points = step.points
-        across, up = 1.0 / (step.codebook.lattice.geometry.axes * step.step)
-        numbers |= {"step": step.step, "inverse_step": float(across)}
-        extras = (*step.box[:2], float(up), *step.box[2:])
+        table, columns = np.asarray(step.codebook.table, dtype=np.int32), letters
+        across, up = map(float, 1.0 / (step.codebook.lattice.geometry.axes * step.step))
+        numbers |= {"step": step.step, "inverse_step": across}
+        extras = (*step.box[:2], up, *step.box[2:])
         numbers |= {f"f{k}": value for k, value in enumerate(extras)}
-        columns = letters
     else:
-        kind = "words"
-        columns = letters - 1
+        kind, columns = "words", letters - 1
         table = (step.thresholds - np.uint64(1)).astype(np.uint32).view(np.int32).reshape(-1)
-        points = step.points
-        numbers |= {"step": 0.5 * (letters - 1), "centre": 0.5 * letters}
-        numbers["f0"] = step.step
+        numbers |= {"step": 0.5 * (letters - 1), "centre": 0.5 * letters, "f0": step.step}
+    bits = letters.bit_length() - 1
     return Plan(
         step=_STEPS[type(step)],
         noise=kind,
         dimension=recipe.dimension,
         is_clipped=recipe.is_clipped,
         letters=letters,
-        width=_width(letters),
+        width=bits if letters == 1 << bits else 8,  # others are written as bytes at first
         columns=columns,
-        group=_group(kind, _STEPS[type(step)], recipe.dimension),
+        group=_group(kind, recipe.dimension),
         numbers=numbers,
         table=torch.from_numpy(np.ascontiguousarray(table)).to(device),
-        points=torch.from_numpy(np.ascontiguousarray(points)).to(device),
+        points=torch.from_numpy(step.points).to(device),
     )
 
 
-def _width(letters: int) -> int:
-    """Bits of a letter; letters that are not a power of two are written as bytes at first."""
-    bits = letters.bit_length() - 1
-    return bits if letters == 1 << bits else (8 if letters <= 256 else 16)
-
-
-def _group(noise: str, step: str, dimension: int) -> int:
-    """Entries that one block of noise serves: 32, 64 or (t on the line) 128 bits each."""
-    if step == "chances":
+def _group(noise: str, dimension: int) -> int:
+    """Entries that one block of noise serves: 32 or 64 bits each."""
+    if noise == "words":
         return 16
-    if noise == "t" and dimension == 1:
-        return 4
-    return 8 if noise != "none" or step == "cells" else ROW
+    return 8 if noise != "none" or dimension == 2 else ROW

@@ -21,11 +21,12 @@ from jopeq.kernels.gpu.arguments import (
     on_device,
     plan_of,
 )
+from jopeq.kernels.gpu.entries import DeviceEntries
 from jopeq.kernels.gpu.jit import options
-from jopeq.kernels.gpu.measure import check_finite
 from jopeq.kernels.recipe import Recipe
+from jopeq.random.streams import PrivateStream, SharedStream
 from jopeq.wire.coders import Packing
-from jopeq.wire.entries import LARGEST, overlaps
+from jopeq.wire.entries import LARGEST, Limits, overlaps
 from jopeq.wire.scaling import Scale
 
 Tensor = torch.Tensor
@@ -39,42 +40,52 @@ _NUMBERS = 128  # of mixed radix, that a program makes
 
 def encode_body(
     recipe: Recipe,
-    tensors: Sequence[Tensor],
+    entries: DeviceEntries,
     scales: Scales,
-    shared_key: bytes,
-    private_key: bytes,
-    names: Sequence[str] | None = None,
+    shared: SharedStream,
+    private: PrivateStream,
+    limits: Limits | None = None,
 ) -> tuple[bytes, int, int]:
-    """The packed samples of these tensors, and how many were clipped and overloaded.
+    """The packed samples of an update, and how many were clipped and overloaded.
 
-    ``tensors`` are float tensors on one device, read as one flat row of entries; one scale, or one
-    each. What float32 cannot hold is found on the way and raises ``UpdateError``.
+    What float32 cannot hold is found on the way: it is replaced by ``limits``, or refused.
     """
-    flat = [flattened(tensor) for tensor in tensors]
-    device = flat[0].device if flat else torch.device("cpu")
-    count = sum(tensor.numel() for tensor in flat)
-    plan = plan_of(recipe, device)
+    keys = key_words(shared), key_words(private)
+    try:
+        return _encode(recipe, entries, scales, *keys)
+    except UpdateError:
+        if limits is None:
+            raise
+    entries.replace_invalid(limits)  # nothing of the first attempt left, so the keys serve again
+    return _encode(recipe, entries, scales, *keys)
+
+
+def _encode(
+    recipe: Recipe, entries: DeviceEntries, scales: Scales, shared: list[int], private: list[int]
+) -> tuple[bytes, int, int]:
+    flat, count = [flattened(tensor) for tensor in entries.tensors], entries.count
     if count == 0:
         return b"", 0, 0
+    device = flat[0].device
+    plan = plan_of(recipe, device)
     if -(-count // ROW) * (ROW // plan.group) >= 1 << 32 or count >= ROW * _MAX_ROWS:
         raise ValueError(
             f"{count} entries leave the noise stream: split the update into several payloads"
         )
-    shared, private = key_words(shared_key), key_words(private_key)
     with on_device(device):
         if len(scales) > 1 and any(tensor.dtype == torch.float64 for tensor in flat):
-            check_finite(tensors, names)  # kernels then see them scaled, which may fit float32
+            entries.check_finite()  # kernels then see them scaled, which may fit float32
         counts = torch.zeros(4, dtype=torch.int64, device=device)
         words = encode_with_triton(plan, flat, scales, shared, private, counts)
         clipped, overloaded, refused, far = counts.tolist()
         if refused:
-            check_finite(tensors, names)
+            entries.check_finite()
         if far:
             raise UpdateError(
                 "x is too far from the origin to be quantized exactly: raise clip or spread"
             )
         if plan.packing is not None:
-            words = packed_numbers(words, plan.letters_in(count), plan.packing, plan.width)
+            words = join_with_triton(words.view(torch.uint8), plan.letters_in(count), plan.packing)
         return _to_bytes(words, plan.size(count)), clipped, overloaded
 
 
@@ -142,28 +153,46 @@ def _to_bytes(words: Tensor, size: int) -> bytes:
 
 def decode_body(
     recipe: Recipe,
-    body: bytes | memoryview,
+    body: memoryview,
     sizes: Sequence[int],
     scales: Scales,
-    shared_key: bytes,
-    device: torch.device,
+    shared: SharedStream,
+    device: Any,
 ) -> Tensor:
-    """All entries of a body that ``encode_body`` or the plain path wrote, as flat float32."""
-    _check_length(plan_of(recipe, device), body, sum(sizes))  # before so much is allocated
-    out = torch.empty(sum(sizes), dtype=torch.float32, device=device)
-    decode_into(out, recipe, body, sizes, scales, shared_key)
+    """All entries of a body as a flat float32 tensor on the device."""
+    count, where = sum(sizes), torch.device(device)
+    _check_length(plan_of(recipe, where), body, count)  # before so much is allocated
+    out = torch.empty(count, dtype=torch.float32, device=where)
+    decode_into(out, recipe, body, sizes, scales, shared)
     if not is_safe(recipe, scales) and not bool(torch.isfinite(out).all()):
         raise PayloadError("the payload holds numbers too large for float32")
     return out
 
 
+def add_body(
+    total: Tensor,
+    recipe: Recipe,
+    body: memoryview,
+    sizes: Sequence[int],
+    scales: Scales,
+    shared: SharedStream,
+    weight: float,
+) -> None:
+    """Add weight·update to a flat float64 sum on a device; a bad body adds nothing."""
+    if is_safe(recipe, scales):
+        decode_into(total, recipe, body, sizes, scales, shared, weight)
+    else:  # a letter could leave float32: ``decode_body`` checks
+        found = decode_body(recipe, body, sizes, scales, shared, total.device)
+        total += weight * found.double()
+
+
 def decode_into(
     out: Tensor,
     recipe: Recipe,
-    body: bytes | memoryview,
+    body: memoryview,
     sizes: Sequence[int],
     scales: Scales,
-    shared_key: bytes,
+    shared: SharedStream,
     weight: float | None = None,
 ) -> None:
     """Write the entries of a body, or (given ``weight``) add weight·entry to what is there.
@@ -171,8 +200,7 @@ def decode_into(
     Each entry counts as the float32 that ``decode_body`` gives; the product and the sum are
     float64, rounded once to the type of ``out``.
     """
-    count = sum(sizes)
-    plan = plan_of(recipe, out.device)
+    count, plan = sum(sizes), plan_of(recipe, out.device)
     _check_length(plan, body, count)
     if count == 0:
         return
@@ -180,29 +208,26 @@ def decode_into(
     spans = list(zip([0, *ends], ends, scales, strict=False))
     with on_device(out.device):
         packed = _uploaded(plan, body, count, out.device)
-        decode_with_triton(plan, out, packed, spans, key_words(shared_key), weight)
+        decode_with_triton(plan, out, packed, spans, key_words(shared), weight)
 
 
-def _check_length(plan: Plan, body: bytes | memoryview, count: int) -> None:
+def _check_length(plan: Plan, body: memoryview, count: int) -> None:
     """Raise unless so many entries take this many bytes, and the bits that fill up are zero."""
-    size = plan.size(count)
-    if len(body) != size:
-        raise PayloadError(
-            f"the header claims {count} entries, which take {size} bytes; the body has {len(body)}"
-        )
-    unused = 8 * size - plan.letters_in(count) * plan.width if plan.packing is None else 0
+    letters = plan.letters_in(count)
+    Packing(plan.letters).check(len(body), letters)
+    unused = 8 * len(body) - letters * plan.width if plan.packing is None else 0
     if unused and body[-1] >> (8 - unused):
         raise PayloadError("an index lies outside the codebook, or padding is not zero")
 
 
-def _uploaded(plan: Plan, body: bytes | memoryview, count: int, device: torch.device) -> Tensor:
+def _uploaded(plan: Plan, body: memoryview, count: int, device: torch.device) -> Tensor:
     """The letters as the kernels read them, filled up with zeros to whole programs."""
     view = np.frombuffer(body, dtype=np.uint8)
     # one program more: a tensor may begin within a row of the one before
     filled = plan.letters_in((-(-count // TILE) + 1) * TILE)
     if plan.packing is not None:
         there = _copied(view, len(view), device)
-        return unpacked_numbers(there, plan.letters_in(count), plan.packing, plan.width, filled)
+        return _unpack_numbers(there, plan.letters_in(count), plan.packing, filled)
     return _copied(view, filled * plan.width // 8, device)
 
 
@@ -238,16 +263,11 @@ def is_safe(recipe: Recipe, scales: Scales) -> bool:
     return all(largest * scale.unit + abs(scale.mean) < 0.5 * LARGEST for scale in scales)
 
 
-# Mixed radix, for alphabets that are no power of two: letters come and go as bytes or 16-bit words
-
-
-def packed_numbers(words: Tensor, count: int, packing: Packing, width: int) -> Tensor:
-    """The bytes of ``count`` letters, ``width`` bits each in ``words``, as 64-bit words."""
-    return join_with_triton(words.view(_kind(width)), count, packing)
+# Mixed radix, for alphabets that are no power of two: letters come and go as bytes
 
 
 def join_with_triton(letters: Tensor, count: int, packing: Packing) -> Tensor:
-    """Letters to numbers of ``packing.digits`` letters, numbers to words without gaps."""
+    """Letters to numbers of ``packing.digits`` letters, numbers to 64-bit words without gaps."""
     padded = -(-count // (64 * packing.digits)) * 64
     programs = -(-padded // _NUMBERS) + 2  # what is read beyond the end is written too
     made = torch.empty(programs * _NUMBERS, dtype=torch.int64, device=letters.device)
@@ -263,16 +283,15 @@ def join_with_triton(letters: Tensor, count: int, packing: Packing) -> Tensor:
     return packed
 
 
-def unpacked_numbers(body: Tensor, count: int, packing: Packing, width: int, filled: int) -> Tensor:
-    """The letters of a body (both bytes on the device), ``width`` bits each, filled with zeros."""
-    numbers = -(-count // packing.digits)
-    padded = -(-numbers // _NUMBERS) * _NUMBERS
+def _unpack_numbers(body: Tensor, count: int, packing: Packing, filled: int) -> Tensor:
+    """The letters of a body (bytes, both on the device), filled up with zeros."""
+    padded = -(-count // (packing.digits * _NUMBERS)) * _NUMBERS
     words = torch.zeros(padded * packing.bits // 64 + 2, dtype=torch.int64, device=body.device)
     words.view(torch.uint8)[: len(body)] = body
-    letters = torch.zeros(max(filled, count), dtype=_kind(width), device=body.device)
+    letters = torch.zeros(filled, dtype=torch.uint8, device=body.device)
     if split_with_triton(words, letters, count, padded, packing):
         raise PayloadError("an index lies outside the codebook, or padding is not zero")
-    return letters.view(torch.uint8)
+    return letters
 
 
 def split_with_triton(
@@ -285,7 +304,3 @@ def split_with_triton(
         BITS=packing.bits, SIZE=_NUMBERS, **options(4),
     )  # fmt: skip
     return bool(bad.item())
-
-
-def _kind(width: int) -> torch.dtype:
-    return torch.uint8 if width == 8 else torch.int16

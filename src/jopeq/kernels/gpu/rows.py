@@ -249,20 +249,15 @@ def laplace(words, private, counter):
 
 
 @jit
-def student(words, private, counter, scale, nu, two_over_nu, DIMENSION: tl.constexpr):
-    """Four draws of the t law from a block of noise: eight entries in the plane, four on the line.
-
-    In the plane P(R² > νz) = (1 + z)^{−ν/2}; one coordinate of the plane has the law on the line.
-    """
+def student(words, private, counter, scale, nu, two_over_nu):
+    """Four pairs under the t law from a block of noise: P(R² > νz) = (1 + z)^{−ν/2}."""
     zeros = _zeros(words, private, counter, 4, 2)
     draws = ()
     for k in tl.static_range(4):
         drawn = exponential(words[4 * k + 1], words[4 * k], zeros[k])
         radius = tl.sqrt(expm1(drawn * two_over_nu) * nu) * scale
         cosine, sine = circle(words[4 * k + 3], words[4 * k + 2])
-        draws = draws + (cosine * radius,)
-        if DIMENSION == 2:
-            draws = draws + (sine * radius,)
+        draws = draws + (cosine * radius, sine * radius)
     return draws
 
 

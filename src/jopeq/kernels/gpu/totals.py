@@ -10,7 +10,7 @@ from functools import cache
 
 import torch
 
-from jopeq.kernels.gpu.arguments import on_device, uses_triton
+from jopeq.kernels.gpu.arguments import FLOATS, on_device, uses_triton
 from jopeq.kernels.gpu.jit import options, triton
 from jopeq.kernels.gpu.totals_kernel import (
     add_columns,
@@ -21,7 +21,6 @@ from jopeq.kernels.gpu.totals_kernel import (
 )
 from jopeq.wire.entries import LANES, READ_CHUNK
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MOST_TILES = 26  # of ``LANES`` entries, in a row that fits into registers
 _ROWS, _COLUMNS = 64, 1024  # of a program of ``add_columns``; no number here changes an integer
 _MOST_ROWS = _ROWS * 65535  # in one launch
@@ -29,15 +28,18 @@ _MOST_ROWS = _ROWS * 65535  # in one launch
 
 def can_add(rows: torch.Tensor) -> bool:
     """True if the kernels run here and read such rows."""
-    return uses_triton(rows.device) and rows.dtype in _FLOATS and rows.stride(1) == 1
+    return uses_triton(rows.device) and rows.dtype in FLOATS and rows.stride(1) == 1
 
 
-def add_clipped(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:
-    """Add the integers of the rows to an int64 ``total`` on their device."""
+def add_clipped(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> bool:
+    """Add the integers of the rows to an int64 ``total`` on their device; False where it cannot."""
+    if not can_add(rows):
+        return False
     add = _add_short if rows.shape[1] <= _MOST_TILES * LANES else _add_long
     with on_device(rows.device):
         for first in range(0, len(rows), _MOST_ROWS):
             add(rows[first : first + _MOST_ROWS], clip, shrunk, total)
+    return True
 
 
 def _add_short(rows: torch.Tensor, clip: float, shrunk: float, total: torch.Tensor) -> None:

@@ -31,7 +31,7 @@ def _letters_of_group(
         noise = rows.laplace(drawn, private, counter)
     elif NOISE == "t":
         drawn = rows.block(private, counter, 0)
-        noise = rows.student(drawn, private, counter, noise_scale, nu, two_over_nu, DIMENSION)
+        noise = rows.student(drawn, private, counter, noise_scale, nu, two_over_nu)
     elif NOISE == "words":
         drawn = rows.block(private, counter, 0)
 
@@ -54,13 +54,10 @@ def _letters_of_group(
                 x, is_outside = rows.clip(x)
             clipped += is_outside.to(tl.int32)
         if NOISE == "laplace":
-            x = rows.limited(x + noise[i * DIMENSION] * noise_scale, noise_limit)
-            if DIMENSION == 2:
-                y = rows.limited(y + noise[2 * i + 1] * noise_scale, noise_limit)
+            x = rows.limited(x + noise[i] * noise_scale, noise_limit)
         elif NOISE == "t":
-            x = rows.limited(x + noise[i * DIMENSION], noise_limit)
-            if DIMENSION == 2:
-                y = rows.limited(y + noise[2 * i + 1], noise_limit)
+            x = rows.limited(x + noise[2 * i], noise_limit)
+            y = rows.limited(y + noise[2 * i + 1], noise_limit)
 
         if STEP == "cells":
             dither_x, dither_y = rows.hexagonal_dither(words[i], step)
