@@ -127,10 +127,8 @@ def record_client(
             if is_evaluation:
                 given = module.eval(), records, some, scoring
                 return sum_scores(*given, score=score, chunk=None, padded=padded)
-            return sum_gradients(
-                module, loss, records, some, scheme.clip, chunk=chunk, padded=padded,
-                is_grouped=records.owners is not None,
-            )  # fmt: skip
+            given = module, loss, records, some, scheme.clip
+            return sum_gradients(*given, chunk=chunk, padded=padded)
 
         return reply_sample(msg, len(places), total_of, most_records=most_records)
 

@@ -1,11 +1,11 @@
 """The exact total of clipped gradients, one for each record, of any PyTorch model.
 
-Privacy needs every row to be a function of its own record and of public values. Records run through
+Every row must be a function of its own record and of public values. Records run through
 ``torch.func.vmap``, each as a batch of its own, so that no layer can mix two of them, draw from a
-shared generator or write to a buffer. Chunks have one padded shape and records sit in random slots
-of them: without one record its slot is blank, and no other moves to a place where a library would
-round its products differently. What is left is that a row may depend on what the other slots hold;
-no library is known for that, and ``RecordSum.batch_dependence`` pays for a little of it.
+shared generator or write to a buffer. Chunks have one padded shape and records sit in random slots:
+without one record its slot is blank, and no other moves to where a library would round differently.
+A row may still depend on what the other slots hold; no library is known for that, and
+``RecordSum.batch_dependence`` pays for a little of it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ _LOG = logging.getLogger("jopeq")
 
 Loss = Callable[[Any, Any], Tensor]
 Compute = Callable[[Rows], Rows]
-"""From a chunk (a weight for each record, arguments of the model, targets) to the rows: (rows,), or
-of a linear layer (slopes, features, bias), where the products of slopes and features, then the
-bias, make a row. A weight of 0 makes a row of zeros."""
+"""From a chunk (weights, of which 0 makes zeros, arguments of the model, targets) to (rows,), or of
+a linear layer to (slopes, features, bias): products of slopes and features, then the bias."""
 
 _ROW_BYTES, _INPUT_BYTES = 1 << 27, 1 << 24  # in a chunk, by default
 _RECORDED = 3  # chunks from which a CUDA graph pays
@@ -74,14 +73,14 @@ def clipped_sum(
     """The exact total of the clipped gradients of the records' losses.
 
     Its entries are those of the parameters that require a gradient, in the order of
-    ``model.parameters()``. A record that is not as the example is, or has no finite gradient (a
-    label out of range, a NaN), counts as zeros.
+    ``model.parameters()``. A record that is unlike the example, or has no finite gradient (a label
+    out of range, a NaN), counts as zeros.
 
     Parameters
     ----------
     model : nn.Module
-        Parameters, buffers and mode stay as they are. A model whose rows for the same public
-        records differ from one call to the next is refused.
+        Nothing in it changes. A model whose rows for the same public records differ from one call
+        to the next is refused.
     loss : callable
         ``loss(outputs, targets)`` of a batch of one record, as in ``torch.nn.functional``.
         ``binary_cross_entropy_with_logits`` takes 0 and 1 of any shape and dtype.
@@ -110,15 +109,12 @@ def clipped_sum(
     """
     records = read_records(inputs, targets, example, group)
     places = records.of_patients(most_rows)
-    is_grouped = group is not None
-    return sum_gradients(
-        model, loss, records, places, clip, chunk=chunk, padded=padded, is_grouped=is_grouped
-    )
+    return sum_gradients(model, loss, records, places, clip, chunk=chunk, padded=padded)
 
 
 def sum_gradients(
     model: nn.Module, loss: Loss, records: Records, places: Indices, clip: float, *,
-    chunk: int | None, padded: int | None, is_grouped: bool,
+    chunk: int | None, padded: int | None,
 ) -> ClippedTotal:  # fmt: skip
     """``clipped_sum`` of the records at ``places``: those of one patient in each row."""
     trained = trained_of(model)
@@ -127,9 +123,9 @@ def sum_gradients(
     device = next(iter(trained.values())).device
     if device.type == "cpu":
         kernels.note(len(seats) * total.dimension)  # all at once: they pay for the first chunk too
-    work = _Work(model, loss, partial(_gradients, loss, trained, []), records.blank, device)
-    weights = torch.from_numpy((seats >= 0).astype(np.float64))
-    pieces = work.pieces(records, weights, seats, size, is_grouped=is_grouped)
+    work = _Work(model, loss, partial(_gradients, loss, trained, []), records, device)
+    is_grouped = records.owners is not None
+    pieces = work.pieces((seats >= 0).astype(np.float64), seats, size, is_grouped=is_grouped)
     with _in_small_steps():
         if is_grouped:
             patients = np.arange(len(seats)) // places.shape[1]
@@ -248,9 +244,9 @@ def sum_scores(
         return lambda chunk: (vmap(judge_one)(*chunk[1:]),)
 
     device = next((one.device for one in wide.values()), parts[0].device)
-    work = _Work(model, judge, make, blank, device, is_wide=True)
+    work = _Work(model, judge, make, records, device, is_wide=True)
     with torch.no_grad(), _in_small_steps():
-        pieces = work.pieces(records, torch.from_numpy(weights), seats, size, is_grouped=True)
+        pieces = work.pieces(weights, seats, size, is_grouped=True)
         found = torch.cat([verdicts.cpu() for (verdicts,) in pieces]).numpy()
     seated = np.zeros(len(seats), np.int64) if levels is None else np.append(levels, 0)[seats]
     step = _MOST * most
@@ -470,10 +466,7 @@ def _take_seats(
 def _gradients(
     loss: Loss, trained: dict[str, Tensor], kept: list[Tensor], module: nn.Module
 ) -> Compute:
-    """How a chunk of records becomes gradients, one for each.
-
-    ``kept`` has the rows of one chunk: new memory for each would cost a fifth more.
-    """
+    """How a chunk of records becomes gradients; ``kept`` has their memory from chunk to chunk."""
     others = dict(module.named_parameters()) | dict(module.named_buffers())
 
     def loss_of(outputs: Tensor, target: Tensor, weight: Tensor) -> Tensor:
@@ -541,17 +534,16 @@ class _Work:
     model: nn.Module
     loss: Loss
     make: Callable[[nn.Module], Compute]
-    blank: Rows
+    records: Records
     device: torch.device
-    is_wide: bool = False
-    """True if floats of records are float64 numbers, whatever the model's are."""
+    is_wide: bool = False  # floats of records are float64, whatever the model's are
 
     def pieces(
-        self, records: Records, weights: Tensor, seats: Indices, size: int, *,
-        is_grouped: bool,
-    ) -> Iterator[Rows]:  # fmt: skip
-        """The rows of all slots, in order, where ``_add`` needs them; a piece is overwritten by the
-        next. Blank slots are the same work and have rows of zeros. Take them ``_in_small_steps``.
+        self, weights: Any, seats: Indices, size: int, *, is_grouped: bool
+    ) -> Iterator[Rows]:
+        """The rows of all slots, in order; a piece is overwritten by the next.
+
+        Blank slots are the same work and have rows of zeros. Take them ``_in_small_steps``.
         """
         like, blank = self._check(), self._blank(size)
         kept, lasts = list[Tensor](), list[Tensor]()
@@ -561,8 +553,8 @@ class _Work:
 
         compute: Compute = compute_afresh
         for at in range(0, len(seats), size):
-            there = weights[at : at + size].to(self.device)
-            chunk = (there, *self._seated(records, seats[at : at + size], blank[1:]))
+            there = torch.from_numpy(weights[at : at + size]).to(self.device)
+            chunk = (there, *self._seated(seats[at : at + size], blank[1:]))
             if not at and self.device.type == "cuda" and len(seats) >= _RECORDED * size:
                 compute = _record(compute, chunk)
             found = _compute_all(compute, chunk, blank, like)
@@ -581,13 +573,13 @@ class _Work:
 
     def _blank(self, size: int) -> Rows:
         parts = [torch.zeros(size, device=self.device, dtype=torch.float64)]
-        for part in self.blank:
+        for part in self.records.blank:
             parts.append(part.to(self.device).expand(size, *part.shape).clone())
         return tuple(parts)
 
-    def _seated(self, records: Records, places: Indices, blank: Rows) -> Iterator[Tensor]:
+    def _seated(self, places: Indices, blank: Rows) -> Iterator[Tensor]:
         chosen, is_blank = torch.from_numpy(np.maximum(places, 0)), torch.from_numpy(places < 0)
-        for part, empty in zip(records.parts, blank, strict=True):
+        for part, empty in zip(self.records.parts, blank, strict=True):
             if len(part):
                 here = part[chosen.to(part.device)].to(self.device)
                 mask = is_blank.to(self.device).reshape(-1, *[1] * (here.dim() - 1))
@@ -624,7 +616,7 @@ class _Work:
         return alone
 
     def _explain(self, error: Exception) -> str:
-        shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self.blank)
+        shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self.records.blank)
         try:
             *arguments, target = self._blank(1)[1:]
             kinds = (one.dtype for one in self.model.parameters() if self.is_wide)
@@ -647,10 +639,7 @@ def _are_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _record(compute: Callable[[Rows], Rows], chunk: Rows) -> Callable[[Rows], Rows]:
-    """Record work as a CUDA graph: starting its kernels one by one takes longer than they do.
-
-    Work that no graph holds stays as it is.
-    """
+    """Record work as a CUDA graph, if one holds it: starting kernel by kernel takes longer."""
     given, graph = tuple(part.clone() for part in chunk), torch.cuda.CUDAGraph()
     now = torch.cuda.current_stream(given[0].device)
     aside = torch.cuda.Stream(given[0].device)  # type: ignore[no-untyped-call]
@@ -707,10 +696,7 @@ def _compute_all(compute: Compute, chunk: Rows, blank: Rows, like: Rows) -> Rows
 
 
 def _outer(products: Rows, kept: list[Tensor]) -> Iterator[Rows]:
-    """The rows of a linear layer, some at a time: all of a chunk could be too many for a cache.
-
-    ``kept`` holds their memory from chunk to chunk.
-    """
+    """The rows of a linear layer, as many as fit a cache; ``kept`` holds their memory."""
     slopes, features, bias = products
     classes, width = slopes.shape[1], features.shape[1]
     dimension = classes * width + bias.shape[1]
