@@ -65,7 +65,7 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Fit(Mapping[str, Coefficient]):
-    """A fitted model: name → ``Coefficient``, and the attributes that scikit-learn's users expect.
+    """A fitted model, name → ``Coefficient``, with the attributes that scikit-learn's users expect.
 
     The constant belongs to a record in the middle of all bounds, with the first of all levels.
     Everything here is computed from private sums and may be published.
@@ -194,10 +194,7 @@ class Fit(Mapping[str, Coefficient]):
         return "\n".join([*lines, _NOTES[has_intervals]])
 
     def plot(self) -> Any:
-        """A Matplotlib figure with a forest plot of coefficients and the shape of each ``Bins``.
-
-        Bars and bands are 95% intervals.
-        """
+        """A Matplotlib figure of coefficients and of the shape of each ``Bins``, with intervals."""
         design, told = self.model.design, list(self.values())
         shapes = [(one, told[place]) for one, place in design.places if isinstance(one, Bins)]
         drawn = {one.name for _, bins in shapes for one in bins}
@@ -277,8 +274,6 @@ class Fit(Mapping[str, Coefficient]):
             raise ValueError("to_torch needs a model of Features")
         import torch
 
-        norm = torch.linalg.vector_norm
-
         class Head(torch.nn.Module):
             """A linear layer on rows that are scaled and centred as in training."""
 
@@ -286,10 +281,10 @@ class Fit(Mapping[str, Coefficient]):
             centre: Any
 
             def forward(self, rows: Any) -> Any:
-                rows = rows / norm(rows, dim=1, keepdim=True).clamp_min(1.0) / LENGTH
+                rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0) / LENGTH
                 if len(self.centre):
                     rows = rows - self.centre
-                    rows = rows / (LENGTH * norm(rows, dim=1, keepdim=True)).clamp_min(1e-9)
+                    rows = rows / (LENGTH * rows.norm(dim=1, keepdim=True)).clamp_min(1e-9)
                 return CONSTANT / LENGTH * self.weights[0] + rows @ self.weights[1:]
 
         head = Head()
@@ -369,20 +364,12 @@ def evaluate(
     colluding: int = 1,
     hospitals_per_person: int = 1,
 ) -> Evaluation:
-    """AUC, calibration and error rates of a fit on these tables, from one private sum.
+    """AUC, calibration and error rates of a classifier on these tables, from one private sum.
 
-    Everything runs in this process, through real shares. Other parameters are as for the models.
-
-    Parameters
-    ----------
-    fit : Fit
-        A fitted classifier. Use records that it was not fitted to: its own flatter it.
-    epsilon, delta : float
-        Privacy of one record, on top of the fit's.
-    cut : float, default 0.5
-        Predicted chance from which on the second class is predicted.
-    by : Category, optional
-        Column whose levels are also evaluated separately.
+    Everything runs in this process, through real shares. Use records that ``fit`` was not fitted
+    to: its own flatter it. ``epsilon`` comes on top of the fit's. From the chance ``cut`` on the
+    second class is predicted; levels of ``by`` are also evaluated separately. Other parameters are
+    as for the models.
     """
     if fit.classes_ is None:
         raise ValueError("evaluate needs a classifier such as Logistic: use fit.score for others")

@@ -54,11 +54,10 @@ _WIDE, _ENOUGH, _SOME = 1.5, 10.0, 3.0
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Messages, bytes, bits, noise, the standard error to expect, and a verdict.
+    """Messages, bytes, bits, noise in records, the standard error to expect, and a verdict.
 
     Standard errors are of a coefficient times its column's standard deviation, if that is a quarter
-    of the column's bounds and the model explains little; ``without_privacy`` is for comparison.
-    ``noise`` is the standard error of an entry of a sum, in records.
+    of the column's bounds and the model explains little.
     """
 
     messages: int
@@ -90,10 +89,9 @@ class ModelPlan:
 
 
 def _size(count: int) -> str:
-    factor, unit = next(
-        (one for one in ((1e6, "MB"), (1e3, "kB")) if count >= one[0]), (1, "bytes")
-    )
-    return f"{count / factor:.1f} {unit}" if factor > 1 else f"{count} {unit}"
+    if count < 1000:
+        return f"{count} bytes"
+    return f"{count / 1e3:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
 
 
 @dataclass(frozen=True)
@@ -108,8 +106,8 @@ class Model(ABC):
         The columns that explain it. Bounds and levels are public.
     epsilon, delta : float
         Privacy of one record, for the whole fit.
-    clients, threshold : int
-        Most and fewest hospitals in a sum.
+    clients, threshold, colluding, hospitals_per_person, most_records : int
+        As for ``jopeq.RecordSum``.
     records : int
         Public estimate of all hospitals' records together.
     goal : {"inference", "prediction"}, optional
@@ -120,13 +118,6 @@ class Model(ABC):
         Fit a shape for every ``Number`` instead of a slope: it becomes ``Bins``.
     messages : int, optional
         Sums of a fit. With many records, more sums are more accurate.
-    colluding : int, default 1
-        Hospitals that may be curious, or tell the server their shares.
-    hospitals_per_person : int, default 1
-        Most records of one person, in one hospital or several: with m records a person moves the
-        sums m times as far.
-    most_records : int, optional
-        Public bound on the records of one hospital, by default ``records``.
     repeats : int, default 0
         Spare sums in case hospitals drop out. Each makes all sums noisier.
     """
@@ -209,7 +200,7 @@ class Model(ABC):
 
     @cached_property
     def spec(self) -> str:
-        """All terms as JSON, which ``model_from_spec`` reads on the other end."""
+        """All terms as JSON, for ``model_from_spec``."""
         terms = {**asdict(self), "columns": [describe(one) for one in self.columns]}
         return json.dumps({"model": self.word, **terms}, separators=(",", ":"))
 
@@ -335,9 +326,9 @@ class Model(ABC):
         return Records(*(np.pad(one, ((0, more), (0, 0))) for one in kept))
 
     def total(self, records: Records, step: int, sent: Mapping[str, Array]) -> ClippedTotal:
-        """One hospital's exact total for a step. Private: encode it with ``sum_of(step)``.
+        """One hospital's exact total for a step, from ``State.sent``. Private.
 
-        A record's part depends on itself and on ``sent``, the public arrays of ``State.sent``.
+        Encode it with ``sum_of(step)``. A record's part depends on itself and on ``sent``.
         """
         _ = self.plan_of(step)
         shapes = self.method.shapes(step)

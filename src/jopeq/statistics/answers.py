@@ -87,18 +87,15 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
         return "\n".join([*lines, *(f"\n{answer.told}" for answer in each if answer.told)])
 
     def plot(self) -> Any:
-        """A Matplotlib figure of histograms, with two standard errors, and of survival curves.
-
-        ``figure.savefig(path)`` writes it; a notebook shows it.
-        """
+        """A Matplotlib figure of histograms, with two standard errors, and of survival curves."""
         return plot_answers(answer for found in self.values() for answer in found.values())
 
     # Standardising
 
     def scales(self, columns: Sequence[str] | None = None) -> Scales:
         """Means and deviations of these columns, by default of all that have both answers."""
-        asked = {"mean", "variance"}
-        chosen = [name for name in self if asked <= set(self[name])] if columns is None else columns
+        asked = [name for name in self if {"mean", "variance"} <= set(self[name])]
+        chosen = asked if columns is None else columns
         if not chosen:
             raise ValueError("columns: none has a Mean and a Variance: ask for both")
         found = [self._scale(name) for name in chosen]
@@ -117,24 +114,15 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
         # a variance below its own error only says that it is small
         return middle, math.sqrt(max(square, error)), asked.lower, asked.upper
 
-    def standardise(self, rows: Any, columns: Sequence[str] | None = None) -> Array:
+    def standardise(self, table: Any, columns: Sequence[str] | None = None) -> Array:
         """(value − mean)/deviation of these columns, (records, columns); 0 where one is missing.
 
-        ``rows`` is a table, or an array (records, columns) whose columns are in that order. Values
-        are clipped to the bounds first. Each row depends on its own record and the answers alone.
+        Values are clipped to the bounds first. Each row depends on its own record and the answers
+        alone.
         """
         scales = self.scales(columns)
-        if isinstance(rows, np.ndarray) and rows.dtype.names is None:
-            found = np.array(rows, dtype=np.float64)
-            if found.ndim != 2 or found.shape[1] != len(scales.columns):
-                raise ValueError(
-                    f"rows must have the {len(scales.columns)} columns {', '.join(scales.columns)}"
-                    f", got shape {found.shape}"
-                )
-        else:
-            _, read = read_table(rows, [(name, "numbers") for name in scales.columns])
-            found = np.stack(list(read.values()), axis=1)
-        clipped = np.clip(found, scales.lower, scales.upper)
+        _, read = read_table(table, [(name, "numbers") for name in scales.columns])
+        clipped = np.clip(np.stack(list(read.values()), axis=1), scales.lower, scales.upper)
         return np.nan_to_num((clipped - scales.means) / scales.deviations)
 
 

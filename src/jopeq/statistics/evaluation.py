@@ -32,6 +32,7 @@ from jopeq.sums.record_sum import RecordSum
 _NODES, _REACH, _GAP = 64, 5.0, 1e-4  # of the grid, in logits: the gap is about the threshold
 _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their number
 _SHOWN = 10  # points of a calibration curve
+_AXES = {"roc": ("1 − specificity", "sensitivity"), "calibration": ("score", "outcomes")}
 
 Integers = NDArray[np.int64]
 _Figures = dict[str, Interval]
@@ -48,9 +49,9 @@ class Scoring:
         "outcomes": the score is the predicted chance of a 0/1 outcome. "classes": it is the chance
         of the likeliest class, and the outcome says if that class is right. "score": any number
         from 0 to 1 that rates a record's prediction, without an outcome.
-    threshold : float, default 0.5
+    threshold : float
         Score from which on the outcome is predicted, from 0.01 to 0.99.
-    levels : sequence of str, default ()
+    levels : sequence of str
         Groups to report separately, such as devices or sexes.
 
     >>> scoring = Scoring()
@@ -85,12 +86,11 @@ class Scoring:
 
     @property
     def spec(self) -> str:
-        """All terms as JSON, which both ends must share; ``Scoring.from_spec`` reads it."""
+        """All terms as JSON, for ``from_spec``."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_spec(cls, spec: str) -> Scoring:
-        """The terms of another end's ``spec``, or ``ValueError``."""
         try:
             return cls(**json.loads(spec))
         except (TypeError, ValueError) as error:
@@ -122,10 +122,10 @@ class Scoring:
 
     @cached_property
     def _coarser(self) -> Array:
-        """(nodes, nodes): every other node, divided between its neighbours.
+        """Every other node divided between its neighbours, for Richardson's extrapolation.
 
         A grid's error grows with the square of its step, so a third of the change by this coarser
-        grid corrects the error of the fine one (Richardson's extrapolation).
+        grid corrects the error of the fine one.
         """
         found, inner = np.eye(_NODES), np.arange(1, _NODES - 1, 2)
         part = (self.nodes[inner] - self.nodes[inner - 1]) / (
@@ -157,8 +157,7 @@ class Scoring:
         groups = np.zeros(len(p), dtype=np.int64) if places is None else np.asarray(places)
         if not len(p) == len(y) == len(groups) or (places is None and self.levels):
             raise ValueError(
-                f"outcomes, and places if there are levels, must be one for each of {len(p)} "
-                f"scores, got {len(y)} and {'none' if places is None else len(groups)}"
+                f"outcomes, and places if there are levels, must be one for each of {len(p)} scores"
             )
         good = np.flatnonzero((p >= 0.0) & (p <= 1.0) & (y >= 0.0) & (y <= 1.0) & (groups >= 0))
         p, y, code = p[good], y[good, None], self._codes[0]
@@ -297,11 +296,11 @@ class _Counts(NamedTuple):
 class Evaluation:
     """The quality of scores, with 95% intervals for sampling and noise together.
 
-    ``figures`` holds by name, if there are enough records: "accuracy", "Brier score", "AUC",
-    "sensitivity", "specificity", "calibration slope", "calibration intercept", or "score".
-    ``curves`` has "roc" (false and true positive rates) and "calibration" (mean scores, outcomes,
-    lower and upper bounds). ``groups`` has an evaluation for each level. All sums of the scheme
-    together cost every record ``epsilon`` at ``delta``.
+    With enough records ``figures`` holds "accuracy", "Brier score", "AUC", "sensitivity",
+    "specificity", "calibration slope", "calibration intercept", or "score"; ``curves`` has "roc"
+    (false and true positive rates) and "calibration" (mean scores, outcomes, lower and upper
+    bounds). ``groups`` has an evaluation for each level. All together cost every record
+    ``epsilon`` at ``delta``.
     """
 
     records: Interval
@@ -331,28 +330,24 @@ class Evaluation:
 
     def plot(self) -> Any:
         """A Matplotlib figure of the ROC and calibration curves, by group if there are groups."""
-        names = [name for name in ("roc", "calibration") if name in self.curves]
-        if not names:
+        if not self.curves:
             raise ValueError("there is no curve to plot: too few records, or no outcomes")
-        figure, panels = stack_panels([4.2] * len(names), width=4.6)
-        for name, panel in zip(names, panels, strict=True):
+        figure, panels = stack_panels([4.2] * len(self.curves), width=4.6)
+        for name, panel in zip(self.curves, panels, strict=True):
             panel.plot((0, 1), (0, 1), color="#98a2b3", lw=1, ls=":")
             drawn = self.groups or {"all": self}
             for color, (level, one) in zip(COLORS, drawn.items(), strict=False):
                 if name not in one.curves:
                     continue
                 x, y, *limits = one.curves[name]
-                if name == "roc":
+                if limits:
+                    panel.vlines(x, *limits, color=color, lw=1)
+                    panel.plot(x, y, "o-", ms=4, color=color, label=level)
+                else:
                     auc = one.figures["AUC"]
                     told = f"{level}: AUC {auc.value:.3f} ({auc.lower:.3f} to {auc.upper:.3f})"
                     panel.plot(x, y, color=color, label=told)
-                else:
-                    panel.plot(x, y, "o-", ms=4, color=color, label=level)
-                    panel.vlines(x, *limits, color=color, lw=1)
-            words = {
-                "roc": ("1 − specificity", "sensitivity"), "calibration": ("score", "outcomes")
-            }[name]  # fmt: skip
-            panel.set(xlabel=words[0], ylabel=words[1], xlim=(0, 1), ylim=(0, 1.02), aspect="equal")
-            if name == "roc" or self.groups:
-                panel.legend(frameon=False, loc="lower right", fontsize="small")
+            x_name, y_name = _AXES[name]
+            panel.set(xlabel=x_name, ylabel=y_name, xlim=(0, 1), ylim=(0, 1.02), aspect="equal")
+            panel.legend(frameon=False, loc="lower right", fontsize="small")
         return figure

@@ -414,10 +414,11 @@ _CHOSEN: dict[Any, Any] = {
     **dict.fromkeys((functional.cross_entropy, functional.nll_loss), _class_loss),
     _LOGIT_LOSS: _logit_loss,
     functional.embedding: _embedding,
-    **dict.fromkeys((torch.gather, Tensor.gather), _gather),
-    **dict.fromkeys((torch.index_select, Tensor.index_select), _gather),
-    **dict.fromkeys((torch.scatter, Tensor.scatter), _gather),
-    **dict.fromkeys((torch.scatter_add, Tensor.scatter_add), _gather),
+    **{
+        getattr(kind, name): _gather
+        for kind in (torch, Tensor)
+        for name in ("gather", "index_select", "scatter", "scatter_add")
+    },
     **dict.fromkeys((torch.take, Tensor.take), _take),
     Tensor.__getitem__: _item,
     functional.binary_cross_entropy: _chance_loss,
