@@ -127,8 +127,9 @@ def record_client(
             if is_evaluation:
                 given = module.eval(), records, some, scoring
                 return sum_scores(*given, score=score, chunk=None, padded=padded)
-            given = module, loss, records, some, scheme.clip
-            return sum_gradients(*given, chunk=chunk, padded=padded)
+            return sum_gradients(
+                module, loss, records, some, scheme.clip, chunk=chunk, padded=padded
+            )
 
         return reply_sample(msg, len(places), total_of, most_records=most_records)
 
