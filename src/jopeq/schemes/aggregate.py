@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from jopeq import kernels
 from jopeq.errors import PayloadError
 from jopeq.kernels.device import tensor_of
-from jopeq.kernels.recipe import Recipe
 from jopeq.schemes.base import MORE_TENSORS, Scheme
 from jopeq.schemes.codec import Opened
 from jopeq.wire.entries import select_sent
@@ -58,7 +57,7 @@ def aggregate(
         )
     shares = None if weights is None else _check_weights(weights)
     layout = None if like is None else _layout_of(like)
-    total: _Total | None = None
+    total: Any = None
     count = 0
     stream = iter(payloads)
     while batch := list(islice(stream, _TOGETHER)):
@@ -68,7 +67,8 @@ def aggregate(
             layout = one.header.names, one.header.shapes
             opened.append(one)
         if total is None:
-            total = _Total(scheme, opened[0], device)
+            total = np.zeros(sum(opened[0].sizes))
+            total = total if device is None else tensor_of(total, device)
         stop = count + len(opened)
         if shares is not None and stop > len(shares):
             many = len(payloads) if isinstance(payloads, Sized) else f"{stop} or more"
@@ -76,7 +76,7 @@ def aggregate(
                 f"weights has {len(shares)} numbers for {many} payloads: give one each"
             )
         own = [1.0] * len(opened) if shares is None else shares[count:stop]
-        _, failed = _add(scheme, opened, own, total)
+        _, failed = _add(scheme, opened, own, total, device)
         if failed:
             first = min(failed)
             raise PayloadError(f"payload {count + first}: {failed[first]}") from failed[first]
@@ -86,34 +86,8 @@ def aggregate(
     if shares is not None and count < len(shares):
         raise ValueError(f"weights has {len(shares)} numbers for {count} payloads: give one each")
     if shares is None:
-        total.flat /= count
-    return total.header.arrange(total.flat)
-
-
-class _Total:
-    """The sum, on the host or on a device."""
-
-    def __init__(self, scheme: Scheme, first: Opened, device: Any) -> None:
-        self.header = first.header
-        self.device = device
-        self.recipe: Recipe | None = None
-        self.flat: Any = np.zeros(sum(first.sizes))
-        if device is not None:
-            self.recipe = scheme.codec.choose(0, device)
-            self.flat = tensor_of(self.flat, device)
-
-    def add(self, opened: Opened, share: float) -> float:
-        """Decode and add; returns Σ entry² for sums on the host, otherwise 0."""
-        if self.device is None:
-            return add_share(self.flat, opened.decode(), share)
-        if self.recipe is not None:
-            from jopeq.kernels.gpu import add_body
-
-            parts = (opened.body, opened.sizes, opened.scales, opened.shared)
-            add_body(self.flat, self.recipe, *parts, share)
-        else:
-            self.flat += share * opened.decode(self.device).double()
-        return 0.0
+        total /= count
+    return opened[0].header.arrange(total)
 
 
 def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: float) -> float:
@@ -171,7 +145,7 @@ def weighted_sum(
 
     Payloads with an error may be in the sum in part, so add up the others again.
     """
-    total = _Total(scheme, opened[0], None)
+    total = np.zeros(sum(opened[0].sizes))
     energies: list[float] = []
     failed: dict[int, PayloadError] = {}
     for start in range(0, len(opened), _TOGETHER):
@@ -179,23 +153,32 @@ def weighted_sum(
         found, bad = _add(scheme, opened[start:stop], weights[start:stop], total)
         energies += found
         failed.update({start + index: error for index, error in bad.items()})
-    return total.flat, [math.sqrt(energy) for energy in energies], failed
+    return total, [math.sqrt(energy) for energy in energies], failed
 
 
 def _add(
-    scheme: Scheme, opened: Sequence[Opened], shares: Sequence[float], total: _Total
+    scheme: Scheme,
+    opened: Sequence[Opened],
+    shares: Sequence[float],
+    total: Any,
+    device: Any = None,
 ) -> tuple[list[float], dict[int, PayloadError]]:
-    """Add these payloads to the sum; returns the energy of each, and the errors by place."""
-    recipe = None
-    if total.device is None:
-        recipe = scheme.codec.choose(len(total.flat) * len(opened))
-    if recipe is not None:
+    """Add payloads to the sum: Σ entry² of each (0 on a device), and the errors by place."""
+    recipe = scheme.codec.choose(len(total) * len(opened), device)
+    if recipe is not None and device is None:
         bodies = [(one.body, one.scales, one.shared) for one in opened]
-        return kernels.cpu.add_bodies(recipe, bodies, list(shares), opened[0].sizes, total.flat)
+        return kernels.cpu.add_bodies(recipe, bodies, list(shares), opened[0].sizes, total)
     energies, failed = [0.0] * len(opened), {}
     for index, (one, share) in enumerate(zip(opened, shares, strict=True)):
         try:
-            energies[index] = total.add(one, share)
+            if device is None:
+                energies[index] = add_share(total, one.decode(), share)
+            elif recipe is not None:
+                from jopeq.kernels.gpu import add_body
+
+                add_body(total, recipe, one.body, one.sizes, one.scales, one.shared, share)
+            else:
+                total += share * one.decode(device).double()
         except PayloadError as error:
             failed[index] = error
     return energies, failed

@@ -358,7 +358,7 @@ class Opened:
     scales: list[Scale]
     shared: SharedStream
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Entries of each tensor."""
         return self.header.sizes
