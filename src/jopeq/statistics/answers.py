@@ -123,7 +123,8 @@ class Answers(Mapping[str, Mapping[str, Answer]]):
         scales = self.scales(columns)
         _, read = read_table(table, [(name, "numbers") for name in scales.columns])
         clipped = np.clip(np.stack(list(read.values()), axis=1), scales.lower, scales.upper)
-        return np.nan_to_num((clipped - scales.means) / scales.deviations)
+        found: Array = np.nan_to_num((clipped - scales.means) / scales.deviations)
+        return found
 
 
 def _line(words: Sequence[str], value: str, error: str) -> str:
