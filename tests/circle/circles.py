@@ -79,7 +79,6 @@ class Circle:
             trusted=self.trusted,
             charge=self.ledgers[number].charge,
             count=self.ledgers[number].count,
-            keys=self.folder / "run" / str(number),
         )
 
     def identity(self, number):

@@ -55,7 +55,8 @@ class CircleClient:
     terms : CircleTerms
         The client's own: it refuses any other.
     home : path
-        A folder that lasts, of this client alone: the audit file and the serials.
+        A folder that lasts, of this client alone: the audit file, the serials, and the unused key.
+        A key of an earlier boot is not used (on Linux; elsewhere serials show a restored disk).
     identity, trusted
         The key that signs, and the public keys (32 bytes) of all members, this one included; none
         for unsigned terms.
@@ -64,9 +65,6 @@ class CircleClient:
         it returns goes into the audit file, such as the ε spent.
     count : Callable[[], int]
         Shares that the ledger counts so far.
-    keys : Optional[path] (default: None)
-        A folder for the unused key, best one that does not survive a reboot; ``home`` if None. A
-        key of an earlier boot is not used (on Linux; elsewhere serials alone show a restored disk).
     """
 
     def __init__(
@@ -78,7 +76,6 @@ class CircleClient:
         trusted: Collection[bytes] = (),
         charge: Callable[[Attempt], Mapping[str, Any] | None],
         count: Callable[[], int],
-        keys: str | os.PathLike[str] | None = None,
     ) -> None:
         self.terms, self._identity, self._trusted = terms, identity, frozenset(trusted)
         self._me = identity.public_key().public_bytes_raw()
@@ -87,11 +84,10 @@ class CircleClient:
             raise ValueError("trusted must list the identity of this client too")
         self._charge, self._count = charge, count
         home = own_folder(Path(home))
-        runtime = home if keys is None else own_folder(Path(keys))
         name = hashlib.sha256(self._bound + self._me).hexdigest()[:16]
         self.audit = home / "audit.jsonl"
         self._lock, self._serials = home / ".circle.lock", home / "serials.json"
-        self._key, self._round = runtime / f".{name}.key", runtime / f".{name}.round"
+        self._key, self._round = home / f".{name}.key", home / f".{name}.round"
         self._private, self._seen, self._chain = b"", dict[str, int](), ""  # read by ``_opened``
 
     def accept(self, message: bytes, *, content: bytes | None = None) -> bytes | Due:

@@ -19,7 +19,7 @@ from flwr.common.logger import log
 from numpy.typing import NDArray
 
 from jopeq.errors import PayloadError, UpdateError
-from jopeq.schemes.model import apply_move, moves, variance_of, wide
+from jopeq.schemes.model import moves, updated_state, variance_of, wide
 from jopeq.wire.scaling import is_statistic
 
 Values = NDArray[Any]
@@ -129,21 +129,11 @@ def split(flat: Values, model: Model, names: Iterable[str]) -> dict[str, Values]
     return update
 
 
-def move(before: Mapping[str, Values], update: Mapping[str, Values]) -> dict[str, Values]:
-    """The updated arrays, in their own types: the same bits on every machine.
-
-    ``before`` is the whole model: the update of a running mean is in units of its variance.
-    """
-    result = {}
-    with np.errstate(over="ignore", invalid="ignore"):
-        for name, change in update.items():
-            value = before[name]
-            if is_statistic(name):
-                new = apply_move(name, wide(value), wide(change), variance_of(name, before))
-            else:
-                new = np.asarray(widen(value) + change)
-            result[name] = new.astype(value.dtype)
-    return result
+def move(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
+    """The updated arrays, in their own types: the same bits on every machine."""
+    with np.errstate(invalid="ignore"):
+        moved = updated_state(model.floats, update)
+    return {name: moved[name] for name in update}
 
 
 def update_of(

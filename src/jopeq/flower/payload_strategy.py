@@ -357,7 +357,7 @@ def decode_update(opened: Opened, model: Model) -> dict[str, Values]:
 
 def move_floats(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
     """The server's arrays plus an update; ``PayloadError`` where their types cannot hold that."""
-    result = move(model.floats, update)
+    result = move(model, update)
     for name, value in result.items():
         if not np.isfinite((value.min(initial=0), value.max(initial=0))).all() and (
             (~np.isfinite(value) & np.isfinite(model.floats[name])).any()

@@ -118,7 +118,7 @@ class SumStrategy(Wrapper):
             return self.keep(None, None, server_round)
         (first, model, mean, before), self._mean = self._mean, None
         update = split(np.asarray(mean, np.float32), model, self.list_sent(model))
-        moved = model.record(move(model.floats, update))
+        moved = model.record(move(model, update))
         reply = Message(RecordDict({model.key: moved}), reply_to=first)
         weigh([reply], self.inner, [1.0])
         report = self._rounds.report
