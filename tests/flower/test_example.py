@@ -89,8 +89,8 @@ def test_the_printed_lines_run_as_they_stand(page, count, objects, tmp_path, mon
 def test_the_hospitals_example_asks_and_then_trains(flower, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     from jopeq.flower import server
+    from tests.flower.delivery import Grid
     from tests.flower.identities import write_identity
-    from tests.flower.test_records import Grid
 
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "flower-hospitals"))
     monkeypatch.setattr(server, "_POLL", 0.0)

@@ -1,7 +1,6 @@
 """Records on Flower: both ends with Flower's messages and without a network."""
 
 import csv
-import itertools
 import logging
 import os
 from dataclasses import replace
@@ -18,7 +17,7 @@ from torch.nn.functional import cross_entropy
 import jopeq
 from jopeq import Ledger
 from jopeq.analysis.plan import RecordRow
-from jopeq.circle.circle import Kind, kind_of
+from jopeq.circle.circle import Kind
 from jopeq.errors import ProtocolError
 from jopeq.flower import (
     RecordStrategy,
@@ -37,6 +36,7 @@ from jopeq.statistics import Scoring
 from jopeq.sums.clipped_total import ClippedTotal
 from jopeq.sums.record_accounting import epsilon_of
 from jopeq.torch import clipped_sum
+from tests.flower.delivery import Grid
 from tests.flower.identities import write_identity
 
 FEATURES, CLASSES = 64, 10
@@ -69,44 +69,8 @@ def accuracy_of(arrays):
     return float((model(inputs[1500:]).argmax(1) == labels[1500:]).float().mean())
 
 
-class Grid:
-    """Delivers copies of messages to apps; ``is_lost(round, node)`` messages never arrive."""
-
-    def __init__(self, flower, apps, contexts, is_lost=lambda *_: False):
-        self.flower, self.apps, self.contexts, self.is_lost = flower, apps, contexts, is_lost
-        self.replies, self.numbers, self.sent = {}, itertools.count(), []
-        self.contents = []  # of all replies
-
-    def get_node_ids(self):
-        return list(self.apps)
-
-    def push_messages(self, messages):
-        return [self.push(message) for message in messages]
-
-    def push(self, message):
-        number, node = str(next(self.numbers)), message.metadata.dst_node_id
-        self.sent.append(message)
-        config = message.content.config_records.get("config", {})
-        if not self.is_lost(config.get("server-round", 0), node):
-            reply = self.apps[node](self.flower.copied(message), self.contexts[node])
-            reply.metadata.__dict__["_reply_to_message_id"] = number
-            self.replies[number] = reply
-            if not reply.has_error():
-                self.contents.append(reply.content)
-        return number
-
-    def pull_messages(self, numbers):
-        return [self.replies.pop(number) for number in numbers if number in self.replies]
-
-    def send_and_receive(self, messages, *, timeout=None):
-        assert not list(messages)
-        return []
-
-    def kinds(self):
-        return [kind_of(message.content[RECORD]["message"]) for message in self.sent]
-
-    def sizes(self):
-        return [len(content[RECORD]["message"]) for content in self.contents]
+def round_of(message):
+    return message.content.config_records.get("config", {}).get("server-round", 0)
 
 
 class Hospitals:
@@ -143,7 +107,7 @@ class Hospitals:
                 most_records=320,
                 scoring=CLASSIFIED,
             )
-        self.grid = Grid(flower, self.apps, self.contexts)
+        self.grid = Grid(flower, self.apps, self.contexts, round_of)
         self.options = {"trusted": self.trusted, **options}
 
     def strategy(self, scheme=SCHEME, model=None, **options):

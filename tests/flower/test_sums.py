@@ -18,44 +18,13 @@ from jopeq.circle import joins
 from jopeq.flower import RoundFailedError, SumMod, SumStrategy, server
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD
+from tests.flower.delivery import Grid
 from tests.flower.identities import write_identity
 
 TERMS = {"epsilon": 16.0, "clip": 2.0, "clients": 5, "threshold": 4, "rounds": 2, "bits": 24}
 SCHEME = jopeq.ClientSum(**TERMS)
 NODES = (11, 22, 33, 44, 55)
 CHANGES = dict(zip(NODES, (0.25, -0.5, 0.125, 0.5, 0.0), strict=True))
-
-
-class Grid:
-    """Delivers copies of messages to apps; ``is_lost(step, node)`` messages never arrive."""
-
-    def __init__(self, flower, apps, contexts):
-        self.flower, self.apps, self.contexts = flower, apps, contexts
-        self.is_lost, self.change, self.spoil = (lambda *_: False), (lambda m: m), (lambda n, r: r)
-        self.replies, self.numbers, self.sent = {}, itertools.count(), []
-
-    def get_node_ids(self):
-        return list(self.apps)
-
-    def push_messages(self, messages):
-        return [self.push(message) for message in messages]
-
-    def push(self, message):
-        number, node = str(next(self.numbers)), message.metadata.dst_node_id
-        self.sent.append(message)
-        if not self.is_lost(step_of(message), node):
-            told = self.change(self.flower.copied(message))
-            reply = self.spoil(node, self.apps[node](told, self.contexts[node]))
-            reply.metadata.__dict__["_reply_to_message_id"] = number
-            self.replies[number] = reply
-        return number
-
-    def pull_messages(self, numbers):
-        return [self.replies.pop(number) for number in numbers if number in self.replies]
-
-    def send_and_receive(self, messages, *, timeout=None):
-        assert not list(messages)
-        return []
 
 
 def step_of(message):
@@ -86,7 +55,7 @@ class Cohort:
 
             mod = SumMod(mine or scheme, unsigned=trusted is None, frozen=frozen)
             apps[n] = flower.trainer(moved, [mod])
-        self.grid = Grid(flower, apps, contexts)
+        self.grid = Grid(flower, apps, contexts, step_of)
         inner = inner or FedAvg(**quiet)
         options = {"deadline": 0.01, "frozen": frozen, **unsigned, **options}
         self.strategy = SumStrategy(inner, scheme, **options)
@@ -274,11 +243,7 @@ REFUSED = {
     "another threshold": ({"mine": {"threshold": 5}}, "settings"),
     "another clip": ({"mine": {"clip": 1.0}}, "settings"),
     "another run": ({"run": "b"}, "settings"),
-    "a budget": ({"node": {"jopeq-budget": 1.0}}, "settings"),
-    "a δ": ({"node": {"jopeq-budget-delta": 1e-6}}, "settings"),
-    "an unknown key": ({"node": {"jopeq-max-eps": 1.0}}, "settings"),
     "less ε": ({"node": {"jopeq-max-epsilon": 15.0}}, "limits"),
-    "no ledger": ({"node": {"jopeq-ledger": "/nowhere/ledger.json"}}, "budget"),
     "another model": ({"frozen": ["b"], "mod": ()}, "model"),
 }
 
