@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pkgutil
 import time
@@ -25,15 +24,14 @@ from jopeq.sums.record_sum import ClientSum
 from jopeq.wire.entries import check_flat, is_left_out
 from jopeq.wire.scaling import VARIANCES, is_statistic
 
-_KINDS = (".npz", ".safetensors", ".pt", ".pth")
-_LONGEST_HEADER = 100_000_000  # as the format has it
+_KINDS = (".pt", ".pth")
 _LARGE = 100_000_000  # entries: where kernels and memory begin to matter
 
 
 def doctor(
     model: Annotated[
         str | None,
-        typer.Argument(help="a file (.npz, .safetensors, .pt) or package.module:function"),
+        typer.Argument(help="a file (.pt) or package.module:function"),
     ] = None,
     epsilon: Annotated[
         float, typer.Option(help="ε of one entry; in a sum, of a client in all rounds together")
@@ -198,11 +196,6 @@ def state_of(model: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
 
 
 def _from_file(path: Path) -> Mapping[str, Any]:
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as found:
-            return dict(found)
-    if path.suffix == ".safetensors":
-        return _read_header(path)
     import torch
 
     try:
@@ -217,17 +210,3 @@ def _from_file(path: Path) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise ValueError(f"{path} holds {type(found).__name__}, not a state: save state_dict()")
     return found
-
-
-def _read_header(path: Path) -> dict[str, Any]:
-    """The tensors of a safetensors file, from its header alone."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(path.stat().st_size - 8, _LONGEST_HEADER):
-            raise ValueError(f"{path} is no safetensors file: its header claims {length} bytes")
-        header = json.loads(file.read(length))
-    return {
-        name: np.broadcast_to(np.zeros((), "f4" if "F" in one["dtype"] else "i4"), one["shape"])
-        for name, one in header.items()
-        if name != "__metadata__"
-    }
