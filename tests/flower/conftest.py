@@ -108,8 +108,10 @@ class Federation:
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path, monkeypatch):
-    """Ledgers that nobody named lie in Flower's home."""
+    """Ledgers that nobody named lie in Flower's home; servers do not wait between two looks."""
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower-home"))
+    for name in ("_WAIT", "_POLL"):
+        monkeypatch.setattr(f"jopeq.flower.server.{name}", 0.0)
 
 
 @pytest.fixture

@@ -43,8 +43,23 @@ class Grid:
         assert not list(messages)
         return []
 
+    def lose(self, *which):
+        """The messages of these numbers, counted for each node, never arrive."""
+        seen = dict.fromkeys(self.apps, 0)
+
+        def is_lost(_, node):
+            seen[node] += 1
+            return (node, seen[node]) in which
+
+        self.is_lost = is_lost
+
     def kinds(self):
         return [kind_of(message.content[RECORD]["message"]) for message in self.sent]
 
     def sizes(self):
         return [len(content[RECORD]["message"]) for content in self.contents]
+
+
+def codes_of(error):
+    """Codes of the refusals in the last round."""
+    return {failure.code for failure in error.value.reports[-1].failed}

@@ -88,12 +88,10 @@ def test_the_printed_lines_run_as_they_stand(page, count, objects, tmp_path, mon
 
 def test_the_hospitals_example_asks_and_then_trains(flower, tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    from jopeq.flower import server
     from tests.flower.delivery import Grid
     from tests.flower.identities import write_identity
 
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "flower-hospitals"))
-    monkeypatch.setattr(server, "_POLL", 0.0)
     from flower_hospitals import client_app, server_app, task
 
     contexts, trusted = {}, tmp_path / "trusted.txt"

@@ -14,13 +14,13 @@ import jopeq
 from jopeq import Ledger
 from jopeq.circle.circle import Kind
 from jopeq.flower import RoundFailedError, ask, fit, head_client, model_client
-from jopeq.flower import server as module
 from jopeq.flower.guard import guard_app
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD
 from jopeq.models import Category, Features, Linear, Logistic, Number, Softmax
 from jopeq.statistics import Mean, Survey
 from jopeq.torch.features import FrozenBody
+from tests.flower.delivery import codes_of
 from tests.flower.test_records import NODES, Hospitals, fail
 
 TERMS = {"epsilon": 2.0, "clients": 5, "threshold": 3, "records": 1500, "most_records": 400}
@@ -48,12 +48,6 @@ IMAGES = {n: make_images(n) for n in NODES}
 HEAD = Softmax("y", [Features("x", 8)], classes=range(3), messages=4, **TERMS)
 
 
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch):
-    monkeypatch.setattr(module, "_WAIT", 0.0)
-    monkeypatch.setattr(module, "_POLL", 0.0)
-
-
 @pytest.fixture
 def wards(flower, tmp_path):
     """Makes five hospitals; ``read`` lists whose tables were read."""
@@ -71,21 +65,6 @@ def wards(flower, tmp_path):
         return SimpleNamespace(hospitals=hospitals, fit=fitted, read=read)
 
     return make
-
-
-def codes_of(error):
-    return {failure.code for failure in error.value.reports[-1].failed}
-
-
-def lose(grid, *which):
-    """The messages of these numbers, counted for each node, never arrive."""
-    seen = dict.fromkeys(NODES, 0)
-
-    def is_lost(_, node):
-        seen[node] += 1
-        return (node, seen[node]) in which
-
-    grid.is_lost = is_lost
 
 
 def is_near(found, name="age", truth=0.05):
@@ -138,18 +117,12 @@ def test_sums_of_two_dimensions_have_one_epsilon(wards, tmp_path, monkeypatch):
 
 REFUSED = {
     "ε": ({"epsilon": 8.5}, None, {}, "limits"),
-    "δ": ({"delta": 1e-4}, None, {}, "limits"),
     "messages": ({}, None, {"jopeq-max-rounds": 4}, "limits"),
-    "sampling": ({}, None, {"jopeq-max-sampling": 0.5}, "limits"),
     "unlisted column": ({"columns": [Number("name", 0, 1)]}, None, {}, "limits"),
     "unlisted outcome": ({"outcome": "name"}, None, {}, "limits"),
-    "numbers of text": ({"columns": [Number("sex", 0, 1)]}, None, {}, "limits"),
-    "no bound": ({}, None, {"jopeq-max-epsilon": ""}, "settings"),
-    "no columns": ({}, None, {"jopeq-columns": ""}, "settings"),
     "other model": ({"epsilon": 0.5}, [MODEL], {}, "settings"),
     "none at all": ({}, [], {}, "settings"),
     "colluding": ({"colluding": 0}, None, {}, "settings"),
-    "no ledger": ({}, None, {"jopeq-ledger": "/nowhere/ledger.json"}, "budget"),
 }
 
 
@@ -222,10 +195,10 @@ def test_who_drops_out_costs_a_sum_and_averages_begin_anew(wards, monkeypatch):
         lambda self, *given, **more: (told.append(more), advance(self, *given, **more))[1],
     )
     made = wards()
-    lose(made.hospitals.grid, (33, 4))  # keys, and then the third sum
+    made.hospitals.grid.lose((33, 4))  # keys, and then the third sum
     with pytest.raises(RoundFailedError, match="round 3"):
         made.fit()
-    lose(made.hospitals.grid, (33, 4))
+    made.hospitals.grid.lose((33, 4))
     repeated = replace(MODEL, repeats=1)
     told.clear()
     found = made.fit(repeated)
@@ -312,7 +285,7 @@ def test_sums_of_two_dimensions_outlast_a_killed_server_and_a_drop_out(
         with pytest.raises(SystemExit):
             made.fit(model, checkpoint=file)
     grid.replies.clear()
-    lose(grid, (33, 4))  # keys, moments, keys, and then the first gradient
+    grid.lose((33, 4))  # keys, moments, keys, and then the first gradient
     found = made.fit(model, checkpoint=file)
     assert found.score(IMAGES[11]) > 0.6
     assert (found.messages, found.epsilon) == (6, model.epsilon_after([4, 2]))
@@ -391,7 +364,7 @@ def test_a_new_head_on_a_frozen_body(wards, tmp_path, monkeypatch):
     for stopped, of, read in (("1", BODY, list(NODES)), ("2", BODY, []), ("3", other, list(NODES))):
         start_apps(of, run=stopped)
         made.read.clear()
-        lose(hospitals.grid, (22, 4))  # keys, means, keys, and then the moments
+        hospitals.grid.lose((22, 4))  # keys, means, keys, and then the moments
         with pytest.raises(RoundFailedError):
             made.fit(LAYER, run=stopped)
         assert sorted(made.read) == read

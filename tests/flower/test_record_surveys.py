@@ -14,11 +14,11 @@ from jopeq import Ledger
 from jopeq.circle.circle import Kind
 from jopeq.circle.circle_client import read_audit
 from jopeq.flower import RoundFailedError, ask, record_client, survey_client
-from jopeq.flower import server as module
 from jopeq.flower.guard import guard_app
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD
 from jopeq.statistics import Category, Mean, Proportions, Survey, Survival, Variance
+from tests.flower.delivery import codes_of
 from tests.flower.test_records import EXAMPLE, NODES, SCHEME, Hospitals, digits, fail, net
 
 TERMS = {"epsilon": 1.0, "clients": 5, "threshold": 3, "records": 2000}
@@ -30,12 +30,6 @@ TABLES = {
     n: {"age": RNG.normal(60, 15, 300), "sex": RNG.choice(["F", "M"], 300), "name": ["Smith"] * 300}
     for n in NODES
 }
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch):
-    monkeypatch.setattr(module, "_WAIT", 0.0)
-    monkeypatch.setattr(module, "_POLL", 0.0)
 
 
 @pytest.fixture
@@ -61,10 +55,6 @@ def wards(flower, tmp_path, monkeypatch):
         return SimpleNamespace(hospitals=hospitals, ask=asked, read=read, totals=totals)
 
     return make
-
-
-def codes_of(error):
-    return {failure.code for failure in error.value.reports[-1].failed}
 
 
 def test_one_app_answers_and_then_trains_from_one_ledger(wards, tmp_path):
@@ -120,8 +110,6 @@ REFUSED = {
     "other survey": ({"epsilon": 0.5}, [SURVEY], {}, "settings"),
     "none at all": ({}, [], {}, "settings"),
     "colluding": ({"colluding": 0}, None, {}, "settings"),
-    "no keys": ({}, None, {"jopeq-identity": "", "jopeq-trusted": ""}, "settings"),
-    "no ledger": ({}, None, {"jopeq-ledger": "/nowhere/ledger.json"}, "budget"),
 }
 
 
@@ -202,27 +190,16 @@ def test_tables_decide_nothing_that_is_seen(wards, name, caplog):
     assert ("not numbers" in caplog.text) == ("text" in name)
 
 
-def lose(grid, *which):
-    """The messages of these numbers, counted for each node, never arrive."""
-    seen = dict.fromkeys(NODES, 0)
-
-    def is_lost(_, node):
-        seen[node] += 1
-        return (node, seen[node]) in which
-
-    grid.is_lost = is_lost
-
-
 def test_who_is_away_costs_nothing_and_who_vanishes_an_attempt(wards):
     made = wards()
-    lose(made.hospitals.grid, (22, 1))
+    made.hospitals.grid.lose((22, 1))
     made.ask()
     assert made.hospitals.shares() == {11: 1, 22: 0, 33: 1, 44: 1, 55: 1}
-    lose(made.hospitals.grid, (33, 2))
+    made.hospitals.grid.lose((33, 2))
     with pytest.raises(RoundFailedError) as error:
         made.ask(run="once")
     assert error.value.reports[-1].missing == [33]
-    lose(made.hospitals.grid, (44, 2))
+    made.hospitals.grid.lose((44, 2))
     twice = Survey(QUESTIONS, **TERMS, rounds=2)
     answers = made.ask(twice)
     count = answers["*"]["count"]

@@ -28,7 +28,6 @@ from jopeq.flower import (
     reply_sample,
     reply_total,
 )
-from jopeq.flower import server as module
 from jopeq.flower.guard import guard_app
 from jopeq.flower.refusals import read_failure
 from jopeq.flower.tasks import RECORD, Offer, digest_content
@@ -139,10 +138,8 @@ class Hospitals:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch):
-    """No waiting, and the same samples, bytes and noise on every run."""
+    """The same samples, bytes and noise on every run."""
     monkeypatch.setattr(os, "urandom", np.random.default_rng(0).bytes)
-    monkeypatch.setattr(module, "_WAIT", 0.0)
-    monkeypatch.setattr(module, "_POLL", 0.0)
 
 
 def spent(shares):
@@ -355,15 +352,10 @@ def test_a_ledger_that_covers_too_little_is_told_and_burns_nobody(flower, tmp_pa
 
 def test_a_ledger_used_up_by_a_failed_attempt_burns_nobody(flower, tmp_path):
     """Its key came with the share, but the next attempt of the round goes without its hospital."""
-    hospitals, told = Hospitals(flower, tmp_path), []
+    hospitals = Hospitals(flower, tmp_path)
     (tmp_path / "33.json").unlink()
     Ledger.create(tmp_path / "33.json", spent(1) * 1.0001, 1e-5)
-
-    def is_lost(_, node):
-        told.append(node)
-        return node == 55 and told.count(55) == 2  # after its keys: the first attempt
-
-    hospitals.grid.is_lost = is_lost
+    hospitals.grid.lose((55, 2))  # after its keys: the first attempt
     strategy = hospitals.strategy()
     strategy.start(hospitals.grid, num_rounds=1)
     assert len(strategy.reports[0].entries) == 3
