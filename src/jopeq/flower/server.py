@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from logging import ERROR, INFO, WARNING
 from typing import Any, TypedDict
 
@@ -233,7 +233,7 @@ class SumServer(Rounds):
         if deadline is not None and not 0.0 < deadline < math.inf:
             raise ValueError(f"deadline must be a number of seconds above 0, got {deadline!r}")
         self.task, self._least, self._deadline = task, least, deadline
-        self._terms, self._file = task.terms(unsigned=unsigned), trusted
+        self._unsigned, self._file = unsigned, trusted
         self._trusted = read_trusted(trusted)
         self.server = self._new_server()
         self.row: dict[str, float] = {}  # the last round in numbers
@@ -246,7 +246,14 @@ class SumServer(Rounds):
         self._slowest = 0.0
 
     def _new_server(self) -> CircleServer:
+        self._terms = self.task.terms(unsigned=self._unsigned)
         return CircleServer(self._terms, trusted=self._trusted, is_plausible=is_plausible)
+
+    def take(self, dimension: int) -> None:
+        """Sum vectors of this dimension from now on."""
+        if dimension != self.task.dimension:
+            self.task = replace(self.task, dimension=dimension)
+            self.server = self._new_server()
 
     def announce(self) -> None:
         """Log whom the sums are safe from."""

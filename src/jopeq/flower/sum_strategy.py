@@ -54,36 +54,19 @@ class SumStrategy(Wrapper):
                 "inner must average, as a private sum shows the mean alone: use FedAvg, FedProx, "
                 f"FedAvgM, FedAdam, FedAdagrad or FedYogi, got {type([*chain(inner)][-1]).__name__}"
             )
-        self._frozen, self._run = check_frozen(frozen), run
-        self._options = options
-        self._saved: Mapping[str, Any] = {}
+        self._frozen = check_frozen(frozen)
         self._mean: tuple[Message, Model, NDArray[Any], ArrayRecord] | None = None
-        self._new_server(1)  # refuses impossible settings
-
-    def _new_server(self, dimension: int) -> SumServer:
-        task = Task(scheme=self.scheme, dimension=dimension, run=self._run)
-        return SumServer(task, "SumStrategy", **self._options)
-
-    def _serve(self, dimension: int) -> SumServer:
-        """The server of sums of this dimension: the model tells it."""
-        before = self._rounds
-        if isinstance(before, SumServer) and before.task.dimension == dimension:
-            return before
-        self._rounds = found = self._new_server(dimension)
-        for name in ("history", "reports", "refusing"):
-            setattr(found, name, getattr(before, name))
-        if self._saved:
-            found.load_state_dict(self._saved)
-        self._saved = {}
-        found.announce()
-        return found
+        task = Task(scheme=scheme, dimension=1, run=run)  # until a model tells its dimension
+        self._rounds = self._sums = SumServer(task, "SumStrategy", **options)
 
     def list_sent(self, model: Model) -> list[str]:
         return sent_names(model, self._frozen)
 
     def announce(self, arrays: ArrayRecord, clients: int, rounds: int) -> None:
         """Compare the rounds with the scheme's, then log what to expect."""
-        warn_unused(Model(RecordDict({"arrays": arrays})), self._frozen)
+        model = Model(RecordDict({"arrays": arrays}))
+        warn_unused(model, self._frozen)
+        self._take(model)
         done = len(self.reports)
         if done + rounds > self.scheme.rounds:
             self._rounds.warn(
@@ -92,6 +75,10 @@ class SumStrategy(Wrapper):
                 *(rounds, f" after {done}" if done else "", self.scheme.rounds),
             )
         super().announce(arrays, clients, rounds)
+        self._sums.announce()
+
+    def _take(self, model: Model) -> None:
+        self._sums.take(sum(model.floats[name].size for name in self.list_sent(model)))
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -103,10 +90,9 @@ class SumStrategy(Wrapper):
             return []
         first = messages[0]
         model = Model(first.content)
-        dimension = sum(model.floats[name].size for name in self.list_sent(model))
-        server = self._serve(dimension)
-        self.prepare(dimension, arrays)
-        mean = server.sum(grid, first.content, number=number, timeout=self._timeout)
+        self._take(model)
+        self.prepare(self._sums.task.dimension, arrays)
+        mean = self._sums.sum(grid, first.content, number=number, timeout=self._timeout)
         self._mean = first, model, mean, arrays
         return []
 
@@ -127,7 +113,9 @@ class SumStrategy(Wrapper):
         metrics.update(report.metrics())
         return self.keep(with_types(found, before), metrics, server_round)
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "dimension": self._sums.task.dimension}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict``; the sums do so when the model tells their dimension."""
+        self._sums.take(state.get("dimension", 1))
         super().load_state_dict(state)
-        self._saved = state if "server" in state else {}

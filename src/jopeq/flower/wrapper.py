@@ -48,10 +48,14 @@ class Wrapper(Strategy):
             )
         self.inner, self.scheme = inner, scheme
         self._rounds = Rounds(type(self).__name__)
-        self.reports: list[RoundReport] = self._rounds.reports
         self._left = 1  # rounds that are still to come, as far as known
         self._timeout = 3600.0
         self._resumed = self._before = 0  # rounds before this run, once it starts
+
+    @property
+    def reports(self) -> list[RoundReport]:
+        """A report for each round."""
+        return self._rounds.reports
 
     @abstractmethod
     def list_sent(self, model: Model) -> list[str]:
