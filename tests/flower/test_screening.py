@@ -86,13 +86,6 @@ def two_records(content):
     content["more-metrics"] = MetricRecord({"x": 1.0})
 
 
-class Many(FedAvg):
-    """Reads several metric records of a reply."""
-
-    def aggregate_train(self, server_round, replies):
-        return None, MetricRecord()
-
-
 def test_a_second_metric_record_stops_nobody_else(flower):
     """Flower raises if a reply has two: here it is the lower node's, which decides between two."""
     clients = coded(flower, SCHEME, FedAvg(**minimum(2)), nodes=(3, 4), mod=OPEN)
@@ -110,5 +103,3 @@ def test_a_second_metric_record_stops_nobody_else(flower):
     one = reply(**GOOD)
     two_records(one.content)
     assert list(bad_metrics([one], flwr_strategies.FedMedian())) == [0]
-    assert list(bad_metrics([one], Many(), "evaluate")) == [0]
-    assert bad_metrics([one], Many()) == {}

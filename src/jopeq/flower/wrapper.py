@@ -136,7 +136,7 @@ class Wrapper(Strategy):
         """Let ``inner`` do it, without replies that do not fit."""
         received = list(replies)
         good = [one for one in received if not one.has_error() and one.content.metric_records]
-        bad = bad_metrics(good, self.inner, "evaluate")
+        bad = bad_metrics(good, self.inner)
         for index, reason in sorted(bad.items(), reverse=True):
             node = good[index].metadata.src_node_id
             self._rounds.warn("left out the evaluation of node %d: %s", node, reason)
@@ -294,17 +294,14 @@ def weight_key(inner: Any) -> str | None:
     return next((str(key) for key in keys if key is not None), None)
 
 
-def bad_metrics(replies: list[Message], inner: Any, phase: Phase = "train") -> dict[int, str]:
+def bad_metrics(replies: list[Message], inner: Any) -> dict[int, str]:
     """Position of each reply whose metrics do not fit the others', and why."""
     key = weight_key(inner)
     layouts = [_layout(reply, key) for reply in replies]
-    kinds = (type(one) for one in chain(inner) if isinstance(one, FedAvg))
-    own = (getattr(kind, f"aggregate_{phase}").__module__ for kind in kinds)
     bad = {}
-    if any(module.startswith("flwr.") for module in own):  # which raises if a reply has two
-        for index, reply in enumerate(replies):
-            if (count := len(reply.content.metric_records)) > 1:
-                bad[index] = f"it has {count} metric records, and Flower's strategies accept one"
+    for index, reply in enumerate(replies):
+        if (count := len(reply.content.metric_records)) > 1:  # at which Flower's would raise
+            bad[index] = f"it has {count} metric records, and strategies accept one"
     good = [index for index in range(len(replies)) if index not in bad]
     # of layouts that are as common, that of the lowest node id: no client chooses its own
     by_node = sorted(good, key=lambda index: replies[index].metadata.src_node_id)
