@@ -48,10 +48,9 @@ class RecordStrategy(Strategy):
     A round is one message to each hospital and back; new hospitals, and those that were away, are
     asked for their keys at the same time. If one does not answer, the others are asked again: plan
     a few more ``rounds`` in the scheme than the run will have. While there are too few hospitals
-    the round waits, ``timeout`` of ``start`` at most. The optimizer steps with the mean of the
-    clipped gradients. When too few can pay for another round, ``start`` returns the model.
-    ``reports`` has a ``RoundReport`` for each round. With ``evaluations`` of the scheme private
-    sums, which the same ε covers, evaluate the model on the hospitals' records.
+    the round waits, ``timeout`` of ``start`` at most; when too few can pay for another round,
+    ``start`` returns the model. ``reports`` has a ``RoundReport`` for each round. ``evaluations``
+    of the scheme are private sums about the model on the hospitals' records, within the same ε.
 
     Parameters
     ----------

@@ -108,11 +108,10 @@ class SumMod(Mod):
     dimension, evaluated : Optional[int] (default: None)
         Entries of a total, and of an evaluation's, if known: other terms are refused.
     check : Optional[callable] (default: None)
-        ``check(content, is_evaluation)`` is called before anything is charged, and raises to refuse
-        the model.
+        ``check(content, is_evaluation)`` raises to refuse a model before anything is charged.
     surveys : collection of Survey and Model, callable or None (default: ())
         What query messages may ask for. None takes any within the node's configuration, which must
-        bound ε and δ and list the columns; a callable is given it besides, and raises to refuse it.
+        bound ε and δ and list the columns; a callable raises to refuse one of these.
     """
 
     def __init__(

@@ -58,10 +58,9 @@ def record_client(
     load_table: Table | None = None,
     surveys: Collection[Survey] | None = None,
 ) -> ClientApp:
-    """A ClientApp that answers ``RecordStrategy`` with shares of clipped gradients.
+    """A ClientApp that answers ``RecordStrategy`` with shares of fresh samples' clipped gradients.
 
-    A round draws a fresh sample in secret, adds up its records' clipped gradients, and sends a
-    masked share. An error in model, loss or records is in the node's log and sends a share of 0.
+    An error in model, loss or records is in the node's log and sends a share of 0.
 
     Parameters
     ----------
@@ -72,8 +71,7 @@ def record_client(
         ``load(context)`` gives (inputs, targets), one record in each entry of the first axis; or
         (inputs, targets, patients) with a patient's number for each record, where one may have
         several. It is called after the share is charged, and must read nothing else of the server.
-        A record that it cannot read must not stop it, as the share would be that of an empty
-        hospital: return the record as it is, and it counts as zeros.
+        A record that cannot be read is returned as it is, and counts as zeros.
     example : tuple
         One public record (input, target), with the shapes and dtypes that all must have. A record
         that does not fit, or has no patient's number, counts as zeros.
@@ -83,8 +81,8 @@ def record_client(
     most_rows, chunk
         As for ``jopeq.torch.clipped_sum``; patients have one record each by default.
     scoring, score
-        For the scheme's ``evaluations``: see ``jopeq.torch.scored_sum``. The strategy's ``scoring``
-        must be the same, and have no levels. By default one logit, or two outputs, of 0 and 1.
+        For the scheme's ``evaluations``: see ``jopeq.torch.scored_sum``. ``scoring`` is the
+        strategy's too, without levels; by default one logit, or two outputs, of 0 and 1.
     run, unsigned
         As for ``SumMod``.
     load_table, surveys
