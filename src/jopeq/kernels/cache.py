@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept between runs: one folder for each state of their source.
+"""Where compiled kernels are kept between runs: one folder for each source, place and machine.
 
 Who can write to the folder can run code as every user who loads kernels from it.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 
 from jopeq.files import own_folder, user_cache
 
+_MARK = "complete"  # a file: some process has compiled everything
+
 
 @lru_cache(maxsize=1)
 def cache_folder() -> Path | None:
@@ -24,27 +26,43 @@ def cache_folder() -> Path | None:
 
 
 def make_folder() -> Path:
-    """The folder, made when missing; ``OSError`` or ``RuntimeError`` says why it cannot be used."""
-    digest = sha256()
-    for file in _sources():
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    folder = own_folder(_root() / f"kernels-{digest.hexdigest()[:16]}")
+    """The folder, made when missing; ``OSError`` or ``RuntimeError`` says why it cannot be used.
+
+    Its name is made of the source and of all that Numba looks compiled code up by.
+    """
+    here, digest = Path(__file__).parent, sha256(repr(_machine()).encode())
+    shared = ("noise/gaussian_rounding.py", "random/portable.py", "wire/entries.py")
+    for file in (*sorted((here / "cpu").glob("*.py")), *(here.parent / name for name in shared)):
+        written = file.stat().st_mtime_ns  # which Numba before 0.68 looks at
+        digest.update(f"\0{os.path.abspath(file)}\0{written}\0".encode() + file.read_bytes())
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    root = Path(chosen).expanduser() if chosen else user_cache()
+    folder = own_folder(root / f"kernels-{digest.hexdigest()[:16]}")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder} cannot be written")
     return folder
 
 
-def _sources() -> list[Path]:
-    here = Path(__file__).parent
-    names = ("noise/gaussian_rounding.py", "random/portable.py", "wire/entries.py")
-    shared = [here.parent / name for name in names]
-    return [*sorted((here / "cpu").glob("*.py")), *shared]
+def _machine() -> list[object]:
+    """Python, Numba and the processor: unlike machines may share a home folder."""
+    from importlib.metadata import version
+
+    try:
+        from llvmlite import binding
+
+        found = [sys.implementation.cache_tag, version("numba")]
+    except ImportError:  # nothing will be compiled
+        return []
+    with suppress(RuntimeError):  # LLVM does not know them on every system
+        found.append(binding.get_host_cpu_features().flatten())
+    chosen = map(os.environ.get, ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"))
+    return [*found, binding.get_default_triple(), binding.get_host_cpu_name(), *chosen]
 
 
 def is_compiled() -> bool:
     """True if some process has compiled all kernels of this source, here, before."""
     folder = cache_folder()
-    return folder is not None and (folder / _mark()).exists()
+    return folder is not None and (folder / _MARK).exists()
 
 
 def mark_compiled() -> None:
@@ -52,45 +70,4 @@ def mark_compiled() -> None:
     folder = cache_folder()
     if folder is not None:
         with suppress(OSError):  # a full disk: then the next process compiles again
-            (folder / _mark()).touch()
-
-
-def _mark() -> str:
-    """The file that says so. Its name has everything that Numba looks compiled code up by."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        numba = version("numba")
-    except PackageNotFoundError:
-        numba = "missing"
-    return f"complete-{sys.implementation.cache_tag}-numba-{numba}-{_place()}-{_processor()}"
-
-
-@lru_cache(maxsize=1)
-def _place() -> str:
-    """Where the source lies and, for Numba before 0.68, when it was written: another checkout or
-    environment compiles for itself.
-    """
-    files = [(os.path.abspath(file), file.stat().st_mtime_ns) for file in _sources()]
-    return sha256(repr(files).encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=1)
-def _processor() -> str:
-    """The processor that code is compiled for: unlike machines may share a home folder."""
-    try:
-        from llvmlite import binding
-    except ImportError:
-        return "unknown"
-    try:
-        features = binding.get_host_cpu_features().flatten()
-    except RuntimeError:  # LLVM does not know them on every system
-        features = ""
-    chosen = (os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"))
-    parts = (binding.get_default_triple(), binding.get_host_cpu_name(), features, *chosen)
-    return sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def _root() -> Path:
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    return Path(chosen).expanduser() if chosen else user_cache()
+            (folder / _MARK).touch()
