@@ -147,12 +147,6 @@ def test_encode_and_decode_do_as_chosen(chosen, on, monkeypatch):
 
 # Without Numba or OpenSSL
 
-SCHEMES = [
-    jopeq.scheme("sdq", rate=2.0),
-    jopeq.scheme("jopeq", epsilon=4.0, rate=2.0, lattice="A2"),
-    jopeq.scheme("response", epsilon=4.0, rate=2.0),
-]
-
 
 def run(code, *, kernels, check=True, **environment):
     return subprocess.run(
@@ -170,7 +164,7 @@ import jopeq, numpy as np
 from jopeq import kernels
 from jopeq.kernels import cache
 cache.mark_compiled()
-kernels.expect(1 << 40)
+kernels.prepare(1 << 40)
 scheme = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0)
 print(scheme.decode(scheme.encode(np.ones(5))).shape, kernels.are_loaded())
 """

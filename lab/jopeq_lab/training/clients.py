@@ -63,7 +63,7 @@ class Clients:
         self.test = dataset.test_inputs.to(device), dataset.test_labels.to(device)
         self.model, self.layout = self.trainer.copy_model(), self.trainer.layout
         self.rounds = range(1, config.rounds + 1)
-        kernels.expect(2 * config.rounds * config.clients * self.layout.size)
+        kernels.prepare(2 * config.rounds * config.clients * self.layout.size)
         self.transport = Transport(self.layout, config.seed)
         self.updates_sent = np.zeros(config.clients, dtype=np.int64)
         self._losses: list[list[float]] = [[] for _ in range(config.clients)]  # of each's rounds

@@ -76,7 +76,7 @@ class People:
             for number in range(config.rounds + 1)
         ]
         self._cohorts = list(cohorts(config.people, sizes, config.seed))
-        kernels.expect(config.people * config.participations << 16)
+        kernels.prepare(config.people * config.participations << 16)
 
     def _features(self, inputs: torch.Tensor) -> torch.Tensor:
         kind = self._config.features

@@ -52,18 +52,10 @@ def use(mode: str | None) -> None:
     _mode = mode
 
 
-def expect(entries: int) -> None:
-    """Announce entries to come, so that "auto" decides before it has seen them."""
-    global _announced
-    _announced += entries
-
-
 def prepare(entries: int) -> None:
     """Announce entries to come, and load or compile kernels now if that pays: not amid the work."""
-    expect(entries)
-    is_new = not _is_loaded and not is_compiled() and _announced >= _WORTH_COMPILING
-    if is_new and _current_mode() == "auto" and _is_available():
-        _LOG.warning("compiling kernels, once for this machine: this may take a minute")
+    global _announced
+    _announced += entries
     note(0)
 
 
@@ -73,7 +65,7 @@ def note(entries: int) -> None:
     Kernels are compiled for announced entries alone: nobody waits a minute amid unannounced work.
     """
     global _seen
-    mode = _mode or _current_mode()
+    mode = _current_mode()
     if mode == "off" or _is_loaded:
         return
     if mode == "on":
@@ -82,18 +74,21 @@ def note(entries: int) -> None:
     _seen += entries
     if _announced + _seen < _WORTH_LOADING:
         return
-    is_worth_it = is_compiled() or _announced >= _WORTH_COMPILING
-    if not is_worth_it and _seen >= _WORTH_COMPILING > _seen - entries:
+    was_compiled = is_compiled()
+    if was_compiled or _announced >= _WORTH_COMPILING:
+        if _is_available():
+            if not was_compiled:
+                _LOG.warning("compiling kernels, once for this machine: this may take a minute")
+            load()
+    elif _seen >= _WORTH_COMPILING > _seen - entries:
         _LOG.warning(
             "kernels would pay by now, and are not compiled: run `jopeq doctor --warmup` once"
         )
-    if is_worth_it and _is_available():
-        load()
 
 
 def are_loaded() -> bool:
     """True if kernels code: they are in memory and not switched off."""
-    return _is_loaded and (_mode or _current_mode()) != "off"
+    return _is_loaded and _current_mode() != "off"
 
 
 def load() -> None:

@@ -13,8 +13,8 @@ from numba import types
 from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.chacha import SIDE, next_blocks, side_by_side, side_start
-from jopeq.kernels.cpu.hadamard import transform
 from jopeq.kernels.cpu.native import F64, FLAG, I64, U32, kernel, read, write
+from jopeq.kernels.cpu.rotation import transform
 from jopeq.kernels.threads import in_threads
 from jopeq.random import normal
 from jopeq.random.streams import SharedStream

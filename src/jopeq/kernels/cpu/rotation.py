@@ -1,6 +1,6 @@
-"""The rotation of secure sums, in threads: the plain path's floats.
+"""Hadamard transforms and the rotation of private sums, in threads: the plain path's floats.
 
-Stages of the Hadamard transform go block by block in the second-level cache, then column by column.
+Stages of width 1, 2, 4, … go block by block in the second-level cache, then column by column.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from jopeq.kernels.cpu.hadamard import NEAR, first_stages, stages
 from jopeq.kernels.cpu.native import F32, F64, I64, U8, kernel, part, read, splat, vector_at, write
 from jopeq.kernels.recipe import Layers
 from jopeq.kernels.threads import in_threads
@@ -25,10 +24,127 @@ from jopeq.wire.rotation import SIGN_LANE, rotate_block, unrotate_block
 Array = NDArray[np.float64]
 
 _LEAST = 16  # entries that are worth a kernel
+_NEAR = 1 << 10  # entries that fit the first-level cache
 _LOCAL = 1 << 15  # entries that fit the second-level cache
 _COLUMNS = 1 << 11  # entries of columns that fit the first-level cache
 _SOURCE = (read(F32), read(F64), read(I64))
 _NONE = np.empty(0)
+_FOUR = ir.VectorType(ir.DoubleType(), 4)
+
+
+def _mix(builder: Any, vectors: list[Any]) -> list[Any]:
+    """All stages between vectors."""
+    width = 1
+    while width < len(vectors):
+        vectors = [
+            builder.fsub(vectors[i - width], x)
+            if i & width
+            else builder.fadd(x, vectors[i + width])
+            for i, x in enumerate(vectors)
+        ]
+        width *= 2
+    return vectors
+
+
+@intrinsic
+def _sixteen(typing: Any, values: Any, start: Any) -> Any:
+    """The stages of width 1 to 8 of sixteen entries, in registers."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, first = arguments
+        base = vector_at(context, builder, signature.args[0], array, first, _FOUR)
+        places = [builder.gep(base, [ir.Constant(ir.IntType(64), i)]) for i in range(4)]
+        found = [builder.load(place, align=8) for place in places]
+        for order, signs in (((1, 0, 3, 2), (1, -1, 1, -1)), ((2, 3, 0, 1), (1, 1, -1, -1))):
+            turn = ir.Constant(ir.VectorType(ir.IntType(32), 4), order)
+            sign = ir.Constant(_FOUR, [float(one) for one in signs])
+            found = [
+                builder.fadd(builder.shuffle_vector(x, x, turn), builder.fmul(x, sign))
+                for x in found
+            ]
+        for x, place in zip(_mix(builder, found), places, strict=True):
+            builder.store(x, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(values, start), generate
+
+
+@intrinsic
+def _eight_rows(typing: Any, values: Any, start: Any, width: Any) -> Any:
+    """Three stages of eight times four entries, ``width`` apart, in registers."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, first, apart = arguments
+        starts = [
+            builder.add(first, builder.mul(apart, ir.Constant(apart.type, i))) for i in range(8)
+        ]
+        kind = signature.args[0]
+        places = [vector_at(context, builder, kind, array, place, _FOUR) for place in starts]
+        found = [builder.load(place, align=8) for place in places]
+        for x, place in zip(_mix(builder, found), places, strict=True):
+            builder.store(x, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(values, start, width), generate
+
+
+@part
+def _first_stages(values):
+    """The stages of width 1 to 8."""
+    for start in range(0, len(values), 16):
+        _sixteen(values, start)
+
+
+@part
+def _pairs(values, width):
+    """The stage of ``width``."""
+    for start in range(0, len(values), 2 * width):
+        a, b = values[start : start + width], values[start + width : start + 2 * width]
+        for j in range(width):
+            a[j], b[j] = a[j] + b[j], a[j] - b[j]
+
+
+@part
+def _fours(values, width):
+    """Two stages, from ``width`` on."""
+    for start in range(0, len(values), 4 * width):
+        here = values[start : start + 4 * width]
+        a, b = here[:width], here[width : 2 * width]
+        c, d = here[2 * width : 3 * width], here[3 * width :]
+        for j in range(width):
+            p, q, r, s = a[j] + b[j], a[j] - b[j], c[j] + d[j], c[j] - d[j]
+            a[j], b[j], c[j], d[j] = p + r, q + s, p - r, q - s
+
+
+@part
+def _stages(values, width):
+    """The stages from ``width`` on, a multiple of 4."""
+    while 8 * width <= len(values):
+        for start in range(0, len(values), 8 * width):
+            for j in range(start, start + width, 4):
+                _eight_rows(values, j, width)
+        width *= 8
+    if 4 * width == len(values):
+        _fours(values, width)
+    elif 2 * width == len(values):
+        _pairs(values, width)
+
+
+@part
+def transform(values):
+    """All stages of at least 16 entries, near ones first piece by piece; divided by the root."""
+    near = min(len(values), _NEAR)
+    for start in range(0, len(values), near):
+        here = values[start : start + near]
+        _first_stages(here)
+        _stages(here, 16)
+    _stages(values, near)
+    root = np.sqrt(np.float64(len(values)))
+    for i in range(len(values)):
+        values[i] /= root
+
+
+# The rotation
 
 
 @intrinsic
@@ -71,15 +187,15 @@ def _transform_local(source, factor, signs, local, values):
 
     Without a source, of ``values`` as they are.
     """
-    near = min(local, NEAR)
+    near = min(local, _NEAR)
     for block in range(0, len(values), local):
         for first in range(block, block + local, near):
             here, bits = values[first : first + near], signs[first // 8 : (first + near) // 8]
             if len(source):
                 _sign(source[first : first + near], factor, bits, here)
-            first_stages(here)
-            stages(here, 16)
-        stages(values[block : block + local], near)
+            _first_stages(here)
+            _stages(here, 16)
+        _stages(values[block : block + local], near)
 
 
 @kernel(write(F64), I64, I64, I64, I64, F64)
@@ -97,7 +213,7 @@ def _transform_across(values, local, columns, low, high, root):
             mine, theirs = buffer[row * columns : (row + 1) * columns], values[start:]
             for j in range(columns):
                 mine[j] = theirs[j]
-        stages(buffer, columns)
+        _stages(buffer, columns)
         for row in range(rows):
             start = row * local + first
             mine, theirs = buffer[row * columns : (row + 1) * columns], values[start:]
