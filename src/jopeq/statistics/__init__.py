@@ -1,10 +1,9 @@
 """Private statistics over all hospitals' records: ask before you train.
 
-Questions become parts of one row per record (``parts``), the rows become one ``RecordSum``
-(``survey``), and its decoded total becomes answers (``answers``). Imports ``ledger`` and below.
+Questions become parts of one row per record (``parts``), the rows become one ``RecordSum`` and its
+decoded total becomes answers (``survey``). Imports ``ledger`` and below.
 """
 
-from jopeq.statistics.answers import Answers
 from jopeq.statistics.columns import Category
 from jopeq.statistics.evaluation import Evaluation, Scoring
 from jopeq.statistics.questions import (
@@ -19,7 +18,7 @@ from jopeq.statistics.questions import (
     Variance,
     parse_question,
 )
-from jopeq.statistics.survey import Survey
+from jopeq.statistics.survey import Answers, Survey
 from jopeq.statistics.survival import Curve, Survival
 
 __all__ = [

@@ -88,7 +88,7 @@ class _OfColumn(Part):
 
 
 @dataclass(frozen=True)
-class Bounded(_OfColumn):
+class _Scaled(_OfColumn):
     """A part of a numeric column, whose values are clipped to public bounds."""
 
     lower: float
@@ -110,7 +110,7 @@ class Bounded(_OfColumn):
 
 
 @dataclass(frozen=True)
-class Value(Bounded):
+class Value(_Scaled):
     """The scaled value, and 1 if it is missing."""
 
     norm, size = 1.0, 2
@@ -121,7 +121,7 @@ class Value(Bounded):
 
 
 @dataclass(frozen=True)
-class Square(Bounded):
+class Square(_Scaled):
     """The square of the scaled value, less ½; 0 where it is missing."""
 
     counts_missing = False
@@ -135,8 +135,8 @@ class Square(Bounded):
 class Pair(Part):
     """Two values, their squares less ½ and their product, for records that have both."""
 
-    one: Bounded
-    two: Bounded
+    one: _Scaled
+    two: _Scaled
     norm, size = math.sqrt(3.5), 6
 
     @property
@@ -224,7 +224,7 @@ class Vector(_OfColumn):
 
 
 @dataclass(frozen=True)
-class Tree(Bounded):
+class Tree(_Scaled):
     """Haar's transform of a histogram of equal bins: halves, quarters and so on, lower less upper.
 
     A record has one entry ±1 on each of log2(bins) levels. A rank adds up one node per level, at
