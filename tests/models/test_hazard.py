@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from jopeq.models import Category, Fit, Hazard, Number, State, model_from_spec
+from jopeq.models import Category, Fit, Hazard, Number, model_from_spec
 from jopeq.models.hazard import concordance
 from jopeq.models.method import Records
 
@@ -20,16 +20,6 @@ def patients(count, rng, rate=0.12):
     time, end = rng.exponential(1 / (rate * np.exp(x @ BETA))), rng.uniform(2, 12, count)
     kept = {"t": np.minimum(time, end), "e": (time <= end).astype(float)}
     return {**kept, "a": x[:, 0], "b": x[:, 1], "c": x[:, 2].astype(int)}
-
-
-def fit_to(model, table, rng):
-    """As ``model.fit``, with Gaussian noise of the plan's error."""
-    records, state = model.read(table), State()
-    while state.step < model.method.messages:
-        total = model.total(records, state.step, state.sent).to_numpy()
-        total += 0.0 if rng is None else rng.normal(0, model.noise_of(state.step), len(total))
-        state = model.advance(state, total / model.records)
-    return model.finish(state)
 
 
 def test_no_row_is_longer_than_one_and_none_is_clipped():
@@ -60,8 +50,8 @@ def test_a_row_depends_on_its_own_record():
     assert [place for place, one in enumerate(each) if not one.any()] == [3, 4, 5, 6]
 
 
-def test_without_noise_estimates_are_the_truth_although_watching_ends_early():
-    fit = fit_to(
+def test_without_noise_estimates_are_the_truth_although_watching_ends_early(fit_centrally):
+    fit = fit_centrally(
         Hazard("t", COLUMNS, epsilon=8, **(TERMS | {"records": 60_000})),
         patients(60_000, np.random.default_rng(2)),
         None,
@@ -73,12 +63,12 @@ def test_without_noise_estimates_are_the_truth_although_watching_ends_early():
     np.testing.assert_allclose(hazards, 0.12, rtol=0.1)
 
 
-def test_intervals_cover():
+def test_intervals_cover(fit_centrally):
     """40 fits of 4,000 patients at ε = 1: five standard errors of a share."""
     rng, inside = np.random.default_rng(3), []
     model = Hazard("t", COLUMNS, epsilon=1, **TERMS)
     for _ in range(40):
-        fit = fit_to(model, patients(4000, rng), rng)
+        fit = fit_centrally(model, patients(4000, rng), rng)
         pairs = zip(list(fit.values())[1:], BETA, strict=True)
         inside += [low < true < high for one, true in pairs for low, high in [one.interval]]
     assert np.mean(inside) == pytest.approx(0.95, abs=5 * math.sqrt(0.95 * 0.05 / 120))
@@ -106,12 +96,3 @@ def test_concordance_counts_pairs_whose_order_is_known():
     assert concordance(times, events, np.array([1.0, 2.0, 3.0, 4.0])) == 0.0
     assert concordance(times, events, np.ones(4)) == 0.5
     assert math.isnan(concordance(times, np.zeros(4), np.ones(4)))
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [({"cuts": (0,)}, "cuts"), ({"event": "t"}, "event"), ({"event": ""}, "event")],
-)
-def test_bad_terms_are_named(change, told):
-    with pytest.raises(ValueError, match=told):
-        Hazard("t", COLUMNS, epsilon=1, **(TERMS | change))

@@ -14,6 +14,7 @@ from jopeq.models import (
     Category,
     Features,
     Fit,
+    Hazard,
     Linear,
     Logistic,
     Number,
@@ -67,16 +68,6 @@ TABLE = patients()
 HOSPITALS = [take(TABLE, slice(i, None, 4)) for i in range(4)]
 
 
-def fit_centrally(model, table, rng):
-    """A fit with the plan's noise drawn at once."""
-    records, state = model.read(table), State()
-    while state.step < model.method.messages:
-        total = model.total(records, state.step, state.sent).to_numpy()
-        noise = rng.normal(0.0, model.noise_of(state.step), len(total))
-        state = model.advance(state, (total + noise) / model.records)
-    return model.finish(state)
-
-
 def converge(x, y, mean_and_slope, times=1.0):
     """Maximum likelihood by Newton's method: (coefficients, standard errors)."""
     found = np.zeros(x.shape[1])
@@ -118,14 +109,14 @@ def test_coefficients_are_those_of_maximum_likelihood(name):
     assert list(fit) == ["(constant)", "age", "sex: M"]
     for one, value, error in zip(fit.values(), truth, usual, strict=True):
         assert abs(one.value - value) < 5 * one.error
-        assert error < one.error < 3 * error
+        assert 0.995 * error < one.error < 3 * error  # noise moves an error by about 0.1%
         assert one.interval[0] < one.value < one.interval[1]
     assert fit["age"].p_value < 1e-6
     assert np.allclose(fit.coef_[0], [fit["age"].value, fit["sex: M"].value])
     assert 0.95 * 4 < fit.epsilon <= 4.0
 
 
-def test_coverage_of_intervals():
+def test_coverage_of_intervals(fit_centrally):
     """95% of them, tolerance five standard errors; without the noise's part far fewer cover."""
     terms = {"epsilon": 1.0, "clients": 10, "threshold": 8, "records": 1500}
     columns = [Number("a", -1, 1), Number("b", -1, 1), Category("c", [0, 1])]
@@ -197,7 +188,7 @@ def test_the_first_sum_of_features_gives_their_mean_and_the_first_gradient():
     assert np.allclose(state.sent["weights"], 0.8 * 1.18 * 3 * step, atol=1e-2 * np.abs(step).max())
 
 
-def test_what_cannot_be_told_is_not_told():
+def test_what_cannot_be_told_is_not_told(fit_centrally):
     rng = np.random.default_rng(4)
     x = rng.uniform(-1, 1, 3000)
     table = {
@@ -352,22 +343,6 @@ def test_missing_values_have_a_level_or_leave_the_record_out():
     assert len(shapes.design.names) == 1 + 16 + 2
 
 
-def test_tables_of_any_kind(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    model = MODELS["logistic"]
-    some = {name: HOSPITALS[0][name][:50] for name in ("age", "sex", "death")}
-    some["death"] = some["death"].astype(int)
-    frame = pandas.DataFrame(some)
-    frame.to_csv(tmp_path / "table.csv", index=False)
-    kinds = [("age", float), ("sex", "U1"), ("death", int)]
-    structured = np.array(list(zip(*some.values(), strict=True)), dtype=kinds)
-    expected = model.read(some)
-    for table in (frame, tmp_path / "table.csv", structured):
-        found = model.read(table)
-        assert np.allclose(found.rows, expected.rows)
-        assert (found.targets == expected.targets).all()
-
-
 # Around a fit
 
 
@@ -393,7 +368,7 @@ def test_plans_say_what_to_expect():
     assert "standard error" in str(plan)
 
 
-def test_pictures():
+def test_pictures(fit_centrally):
     pytest.importorskip("matplotlib")
     for name in ("logistic", "shapes"):
         figure = fit_centrally(MODELS[name], TABLE, np.random.default_rng(1)).plot()
@@ -403,7 +378,7 @@ def test_pictures():
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-def test_elsewhere():
+def test_elsewhere(fit_centrally):
     """scikit-learn's and PyTorch's predictions are the fit's."""
     pytest.importorskip("sklearn")
     rng, x = np.random.default_rng(1), np.c_[TABLE["age"], TABLE["sex"] == "M"]
@@ -442,6 +417,9 @@ def test_elsewhere():
         (lambda: Linear("y", COLUMNS, bounds=(0, 1), messages=3, **TERMS), "messages"),
         (lambda: Poisson("y", COLUMNS, **TERMS), "most"),
         (lambda: Poisson("y", [Features("x", 3)], most=9, **TERMS), "Features"),
+        (lambda: Hazard("t", COLUMNS, event="e", cuts=(0,), **TERMS), "cuts"),
+        (lambda: Hazard("t", COLUMNS, event="t", cuts=(0, 1), **TERMS), "event"),
+        (lambda: Hazard("t", COLUMNS, event="", cuts=(0, 1), **TERMS), "event"),
         (lambda: Logistic("y", COLUMNS, **{**TERMS, "threshold": 1}), "threshold"),
         (lambda: model_from_spec('{"model":"logistic"}'), "spec"),
         (lambda: parse_column("number age 18"), "column"),

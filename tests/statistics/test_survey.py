@@ -12,6 +12,7 @@ import jopeq
 from jopeq.errors import BudgetSpentError, DataError, TooFewClientsError
 from jopeq.random.streams import PrivateStream
 from jopeq.statistics import (
+    Category,
     Correlation,
     Count,
     Histogram,
@@ -19,6 +20,7 @@ from jopeq.statistics import (
     Proportions,
     Quantiles,
     Survey,
+    Survival,
     Variance,
     parse_question,
 )
@@ -89,7 +91,7 @@ def test_weights_follow_the_rule_and_use_the_whole_clip():
     assert (square / value) ** 2 == pytest.approx(2.0)  # half the norm
 
 
-def test_tables_of_all_kinds_give_the_same_rows(survey):
+def test_tables_of_all_kinds_give_the_same_rows(survey, tmp_path):
     pandas = pytest.importorskip("pandas")
     age, pressure = [30.0, math.nan, 200.0], [120, 130, 140]
     plain = {"age": age, "pressure": pressure, "sex": ["F", None, "M"]}
@@ -98,10 +100,12 @@ def test_tables_of_all_kinds_give_the_same_rows(survey):
         dtype=[("age", "f4"), ("pressure", "i2"), ("sex", "U1")],
     )
     frame = pandas.DataFrame(plain)
+    frame.to_csv(tmp_path / "table.csv", index=False)
     masked = {**plain, "age": np.ma.masked_invalid(age)}
     whole = frame.astype({"pressure": "Int64", "sex": "category"})
     found = survey.rows(plain)
-    for table in (structured, frame, masked, whole, Other(columns=list(plain), frame=frame)):
+    other = Other(columns=list(plain), frame=frame)
+    for table in (structured, frame, masked, whole, other, tmp_path / "table.csv"):
         np.testing.assert_array_equal(survey.rows(table), found)
 
 
@@ -268,6 +272,13 @@ def test_a_ledger_composes_statistics_and_training(patients):
         (lambda: Survey(ALL, **TERMS, minimum=-1), "minimum"),
         (lambda: Survey(ALL, **{**TERMS, "threshold": 11}), "threshold"),
         (lambda: Survey.from_spec("{}"), "spec"),
+        (lambda: Survival("t", "e", (0, 2, 1)), "edges"),
+        (lambda: Survival("t", "t", (0, 1)), "different columns"),
+        (lambda: Survival("t", "e", (0, 1), by="arm"), "Category"),
+        (lambda: Category("arm", ("A", "A")), "levels"),
+        (lambda: Category("arm", "AB"), "levels"),
+        (lambda: parse_question("t: survival"), "survival EVENT"),
+        (lambda: parse_question("t: survival e 0 1 by=arm"), "levels"),
         (lambda: parse_question("age: mode 0 1"), "ask"),
         (lambda: parse_question("age: mean 0"), "ask"),
         (lambda: parse_question("age: mean low high"), "ask"),

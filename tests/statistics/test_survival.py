@@ -191,20 +191,3 @@ def test_specs_and_words_make_the_same_question():
     assert survey.asked == (("time", "numbers"), ("event", "numbers"), ("arm", "words"))
     assert parse_question("time: survival event 0 10 bins=10 by=arm:A,B") == ASKED
     assert parse_question("time: survival event 0 5.5 10") == survey.questions[1]
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        (lambda: Survival("t", "e", (0, 2, 1)), "edges"),
-        (lambda: Survival("t", "t", (0, 1)), "different columns"),
-        (lambda: Survival("t", "e", (0, 1), by="arm"), "Category"),
-        (lambda: Category("arm", ("A", "A")), "levels"),
-        (lambda: Category("arm", "AB"), "levels"),
-        (lambda: parse_question("t: survival"), "survival EVENT"),
-        (lambda: parse_question("t: survival e 0 1 by=arm"), "levels"),
-    ],
-)
-def test_bad_questions_say_what_is_wrong(asked, told):
-    with pytest.raises(ValueError, match=told):
-        asked()

@@ -81,33 +81,26 @@ def wrong(outputs, targets):
     return outputs @ torch.ones(7)
 
 
-@pytest.mark.parametrize(
-    ("size", "scoring", "score", "told"),
-    [
-        (3, Scoring(), None, "one logit or two outputs"),
-        (1, Scoring(kind="classes"), None, "several classes"),
-        (1, Scoring(kind="score"), None, "score goes with"),
-        (1, Scoring(), rated, "score goes with"),
-        (1, Scoring(kind="score"), wrong, "size mismatch"),
-        (1, Scoring(kind="score"), lambda outputs, targets: outputs[0] / 0.0 * 0.0, "no number"),
-        (1, Scoring(kind="score"), lambda outputs, targets: 1.0, "no attribute"),
-    ],
-)
-def test_the_check_tells_what_would_fail(size, scoring, score, told):
-    model, example = make(size)[0], (torch.zeros(6), torch.tensor(0))
-    with pytest.raises(ValueError, match=told):
-        check_scores(model, scoring, example, score=score)
+CLASSES, SCORE = Scoring(kind="classes"), Scoring(kind="score")
 
 
 @pytest.mark.parametrize(
-    ("size", "scoring", "example", "told"),
+    ("size", "scoring", "score", "width", "target", "told"),
     [
-        (1, Scoring(), (torch.zeros(5), torch.tensor(0)), "shapes"),
-        (1, Scoring(), (torch.zeros(6), torch.tensor(2)), "none of the outcomes"),
-        (3, Scoring(kind="classes"), (torch.zeros(6), torch.tensor(0.0)), "several classes"),
-        (3, Scoring(kind="classes"), (torch.zeros(6), torch.tensor(3)), "none of the outcomes"),
+        (3, Scoring(), None, 6, 0, "one logit or two outputs"),
+        (1, CLASSES, None, 6, 0, "several classes"),
+        (1, SCORE, None, 6, 0, "score goes with"),
+        (1, Scoring(), rated, 6, 0, "score goes with"),
+        (1, SCORE, wrong, 6, 0, "size mismatch"),
+        (1, SCORE, lambda outputs, targets: outputs[0] / 0.0 * 0.0, 6, 0, "no number"),
+        (1, SCORE, lambda outputs, targets: 1.0, 6, 0, "no attribute"),
+        (1, Scoring(), None, 5, 0, "shapes"),
+        (1, Scoring(), None, 6, 2, "none of the outcomes"),
+        (3, CLASSES, None, 6, 0.0, "several classes"),
+        (3, CLASSES, None, 6, 3, "none of the outcomes"),
     ],
 )
-def test_the_check_tells_which_example_would_fail(size, scoring, example, told):
+def test_the_check_tells_what_would_fail(size, scoring, score, width, target, told):
+    example = torch.zeros(width), torch.tensor(target)
     with pytest.raises(ValueError, match=told):
-        check_scores(make(size)[0], scoring, example)
+        check_scores(make(size)[0], scoring, example, score=score)
