@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -196,8 +196,8 @@ def tables_of(scheme: RecordSum, dimension: int) -> float:
     """The part of δ that is put by for the tables: one for the cohorts of a run, of all sizes."""
     shared = _TABLES[:1] if scheme.evaluations else _TABLES  # rounds and evaluations: one for both
     for tables in shared:
-        option = _choose(scheme, dimension, scheme.clients, _multiplier(scheme, tables))
-        if _tables_cost(scheme, dimension, option.honest, option.sigma64) <= tables * scheme.delta:
+        _, sigma64 = _choose(scheme, dimension, scheme.clients, _multiplier(scheme, tables))
+        if _tables_cost(scheme, dimension, scheme.honest(), sigma64) <= tables * scheme.delta:
             return tables
     raise PlanError(
         f"rounding the tables of {scheme.honest()} honest shares of {dimension} entries in "
@@ -242,14 +242,6 @@ def _wrapping(bits: Any, spread: Any) -> Any:
     return 8.0 * spread * (reach * density + tail)
 
 
-class _Option(NamedTuple):
-    bits: int
-    price: float
-    sigma64: int
-    wraps: float  # error from wrapping beside that of noise
-    honest: int
-
-
 def _sizes(scheme: RecordSum, dimension: int, clients: int, sigma: Any, bound: Any) -> Any:
     """(step in C, noise of an entry of the total in steps², its variance with the signal)."""
     batch = scheme.expected_batch
@@ -259,10 +251,8 @@ def _sizes(scheme: RecordSum, dimension: int, clients: int, sigma: Any, bound: A
     return step, noise, noise + (norm / step) ** 2 / (1 << (dimension.bit_length() - 1))
 
 
-def _options(
-    scheme: RecordSum, dimension: int, clients: int, multiplier: float
-) -> Iterator[_Option]:
-    """The best σ for every number of bits."""
+def _choose(scheme: RecordSum, dimension: int, clients: int, multiplier: float) -> tuple[int, int]:
+    """(bits, σ·64): the fewest bits of good price, or those that were asked for."""
     honest, central = scheme.honest(clients), _central_multiplier(scheme)
     least = least_sigmas(scheme.epsilon, dimension * scheme.sums, honest)
     sigma64 = np.arange(MAX_SIGMA if least is None else least[0], MAX_SIGMA + 1, 2)
@@ -279,28 +269,22 @@ def _options(
     step, noise, spread = _sizes(scheme, dimension, clients, sigma, bound)
     wrapping = _wrapping(bits.astype(np.float64), spread)
     total = step * step * (noise + wrapping)
-    for column, row in enumerate(np.argmin(total, axis=0).tolist()):
-        price = float(total[row, column]) * honest / (clients * central * central)
-        wraps = float(wrapping[row, column] / noise[row, 0])
-        yield _Option(int(bits[column]), price, int(sigma64[row]), wraps, honest)
-
-
-def _choose(scheme: RecordSum, dimension: int, clients: int, multiplier: float) -> _Option:
-    """The fewest bits among the options of good price, or else those that were asked for."""
-    options = list(_options(scheme, dimension, clients, multiplier))
-    held = [option for option in options if option.wraps <= _WRAPPED]
-    bits, more = MAX_RECORD_BITS, MAX_RECORD_BITS + 8
-    if scheme.bits is not None:
-        bits = scheme.bits
-        if options[bits - 1].wraps <= _MOST_WRAPPED:
-            return options[bits - 1]
-        more = min((o.bits for o in held if o.bits > bits), default=MAX_RECORD_BITS)
-    elif held:
-        aim = max(_AIMED, 1.01 * min(option.price for option in held))
-        return min(option for option in held if option.price <= aim)
-    halves = [more - bits + k for k in range(8)]
+    best = np.argmin(total, axis=0), bits - 1  # of σ, for each number of bits
+    price = total[best] * honest / (clients * central * central)
+    wraps = wrapping[best] / noise[best[0], 0]  # error from wrapping beside that of noise
+    is_held = wraps <= _WRAPPED
+    asked = MAX_RECORD_BITS if scheme.bits is None else scheme.bits
+    chosen = asked - 1 if wraps[asked - 1] <= _MOST_WRAPPED else None
+    if scheme.bits is None:
+        is_fine = is_held & (price <= max(_AIMED, 1.01 * price[is_held].min(initial=math.inf)))
+        chosen = int(np.argmax(is_fine)) if is_held.any() else None
+    if chosen is not None:
+        return chosen + 1, int(sigma64[best[0][chosen]])
+    more = MAX_RECORD_BITS + 8 if scheme.bits is None else MAX_RECORD_BITS
+    more = min(bits[is_held & (bits > asked)].tolist(), default=more)
+    halves = [more - asked + k for k in range(8)]
     raise _Refusal(
-        f"bits={bits} cannot hold the sum of {scheme.records} rows of {dimension} entries, if "
+        f"bits={asked} cannot hold the sum of {scheme.records} rows of {dimension} entries, if "
         f"their mean is as long as largest_mean={scheme.largest_mean:g} of clip",
         "room",
         [{"bits": more}],
@@ -373,12 +357,12 @@ def plan_records(
 def fit_records(scheme: RecordSum, dimension: int, clients: int) -> RecordPlan:
     """The plan of fewest bits among those of good price."""
     multiplier = _multiplier(scheme, tables_of(scheme, dimension))
-    option = _choose(scheme, dimension, clients, multiplier)
-    privacy = _privacy(scheme, dimension, option.honest, option.sigma64)
+    bits, sigma64 = _choose(scheme, dimension, clients, multiplier)
+    privacy = _privacy(scheme, dimension, scheme.honest(clients), sigma64)
     radius = RECORD_GRID * privacy.variance.sqrt() / Decimal(multiplier)
     bounds = range(1, int(radius) + 1)  # the largest whose distance is within the radius
     bound = bisect_left(bounds, True, key=lambda one: _distance(scheme, one, dimension) > radius)
-    return settle(scheme, (dimension, clients, option.bits, option.sigma64, bound, multiplier))
+    return settle(scheme, (dimension, clients, bits, sigma64, bound, multiplier))
 
 
 @lru_cache(maxsize=256)
@@ -487,12 +471,10 @@ class Proposal:
         scheme, plan = self._chosen
         listed = ", ".join(f"{plan.error:.2g} ({one.rounds})" for one, plan in self.options)
         stands = "stands out of" if plan.error <= SIGNAL**2 else "is below"
-        sampled = (
-            "every record is in every round: smaller samples need more noise"
-            if scheme.sampling == 1.0
-            else f"the smallest sample whose squared error is at most {_DEARER:g} times that of "
-            "full batches"
-        )
+        sampled = f"the smallest sample whose squared error is at most {_DEARER:g} times that of "
+        sampled += "full batches"
+        if scheme.sampling == 1.0:
+            sampled = "every record is in every round: smaller samples need more noise"
         return (
             f"rounds={scheme.rounds}: the noise over a whole run hardly depends on the rounds, and "
             f"training converges in {_LEAST_ROUNDS} to {ROUNDS[-1]}; a round's mean gradient of "
