@@ -133,10 +133,4 @@ def test_old_results_make_room(folder):
     kept = Kept(__file__, most=3)
     for number in range(5):
         kept.put(b"result", number)
-    assert [kept.find(number) for number in range(5)] == [
-        None,
-        None,
-        b"result",
-        b"result",
-        b"result",
-    ]
+    assert [kept.find(number) for number in range(5)] == [None] * 2 + [b"result"] * 3

@@ -339,14 +339,8 @@ def test_a_ledger_of_a_client_counts_the_rounds_of_its_sums():
 
 
 def test_a_refusal_for_want_of_delta_says_so():
-    given = {
-        "clip": 1.0,
-        "records": 5000,
-        "sampling": 1.0,
-        "rounds": 1,
-        "clients": 5,
-        "threshold": 4,
-    }
+    given = {"clip": 1.0, "records": 5000, "sampling": 1.0, "rounds": 1}
+    given |= {"clients": 5, "threshold": 4}
     generous = jopeq.RecordSum(epsilon=0.05, delta=1e-4, **given)  # puts more by for each sum
     ledger = Ledger(4.0, 1e-5)
 

@@ -109,18 +109,13 @@ def test_patients_get_a_row_for_each_number_of_rounds():
     job = {"dimension": 31, "records": 400, "delta": 1e-4}
     rows = plan(1.0, **job)
     assert [row.scheme.rounds for row in rows] == [10, 30, 60, 100]
-    assert {(row.unit, row.scheme.clients, row.scheme.threshold) for row in rows} == {
-        ("record", 10, 5)
-    }
+    assert {row.unit for row in rows} == {"record"}
+    assert {(row.scheme.clients, row.scheme.threshold) for row in rows} == {(10, 5)}
     (one,) = plan(1.0, **job, rounds=30, clients=7, colluding=3)
     assert (one.scheme.clients, one.scheme.threshold, one.scheme.colluding) == (7, 5, 3)
-    for wrong, match in (
-        ({"rate": 2.0}, "rate"),
-        ({"clients": 2}, "clients"),
-        ({"rounds": 0}, "round"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            plan(1.0, **job, **wrong)
+    for name, wrong in {"rate": 2.0, "clients": 2, "rounds": 0}.items():
+        with pytest.raises(ValueError, match=name):
+            plan(1.0, **job, **{name: wrong})
 
 
 def test_a_proposal_takes_rounds_that_the_noise_allows_and_says_why():

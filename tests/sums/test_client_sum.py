@@ -108,14 +108,9 @@ def test_unbiased_with_the_error_that_is_stated(dropouts):
 
 
 def test_long_updates_are_clipped_and_short_ones_are_not():
-    scheme = jopeq.ClientSum(epsilon=12.0, delta=0.1, clip=2.0, clients=200, threshold=200, bits=16)
-    update = np.zeros(50)
-    update[3] = 1.5
-    deviation = 2.0 * math.sqrt(scheme.expected_error(50) / 50)  # of an entry's mean
-    for size, expected in ((1.0, 1.5), (100.0, 2.0)):
-        total = summed(scheme, [size * update] * 30)
-        got = scheme.decode(total, seed=SEED, dimension=50, clients=200) * (200 / 30)
-        assert got[3] == pytest.approx(expected, abs=5 * deviation * math.sqrt(200 / 30))
+    scheme, update = jopeq.ClientSum(**{**COMMON, "clip": 2.0}, clients=10, threshold=7), np.eye(50)
+    for size, expected in ((1.5, 1.5), (150.0, 2.0)):
+        assert scheme.total(size * update[3]).to_numpy()[3] == pytest.approx(expected, rel=1e-5)
 
 
 def test_whatever_the_floats_are_a_share_comes():
@@ -170,11 +165,6 @@ def test_refusals_name_what_a_user_of_clients_can_change():
     given = {**COMMON, "clients": 1000, "threshold": 1000}
     with pytest.raises(PlanError, match=r"bits=8 cannot .*: bits=\d+ or largest_mean=\S+ would"):
         jopeq.ClientSum(**given, bits=8).plan(7850)
-    with pytest.raises(PlanError, match=r"rounds=\d+ or epsilon=\S+ would do") as refused:
-        jopeq.ClientSum(**{**COMMON, "epsilon": 0.1}, clients=3, threshold=3, rounds=400).plan(
-            10**6
-        )
-    assert refused.value.code == "tables"
     many = {"epsilon": 8.0, "clip": 1.0, "clients": 10_000, "threshold": 10_000, "rounds": 100}
     with pytest.raises(PlanError, match="raise delta") as refused:
         jopeq.ClientSum(**many).plan(15_610)
@@ -183,24 +173,19 @@ def test_refusals_name_what_a_user_of_clients_can_change():
 
 
 def test_wrong_arguments_are_refused():
+    """What ``RecordSum`` refuses is tested there: a few show that it is asked."""
     scheme = jopeq.ClientSum(**COMMON, clients=10, threshold=7)
-    with pytest.raises(ValueError, match="seed must be 32 bytes"):
-        scheme.encode(np.zeros(3), seed=b"short")
-    with pytest.raises(ValueError, match="total must be 3 integers"):
-        scheme.decode(np.zeros(4, int), seed=SEED, dimension=3, clients=7)
     for empty in (np.empty(0), {"steps": np.array(3)}):
         with pytest.raises(ValueError, match="dimension must be"):
             scheme.encode(empty, seed=SEED)
+    with pytest.raises(jopeq.UpdateError, match="only floats"):
+        scheme.encode(np.zeros(3, int), seed=SEED)
     for count in (0, 6, 11):
         with pytest.raises(ValueError, match="clients"):
             scheme.decode(np.zeros(3, int), seed=SEED, dimension=3, clients=count)
-    with pytest.raises(jopeq.UpdateError, match="only floats"):
-        scheme.encode(np.zeros(3, int), seed=SEED)
-    with pytest.raises(ValueError, match="threshold must be above"):
-        jopeq.ClientSum(**COMMON, clients=10, threshold=5)
-    for wrong in ({"dropouts": "ready"}, {"rounds": 0}, {"largest_mean": 0.0}, {"bits": 40}):
+    for wrong in ({"dropouts": "ready"}, {"rounds": 0}, {"threshold": 5}, {"bits": 40}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            jopeq.ClientSum(**COMMON, clients=10, threshold=7, **wrong)
+            jopeq.ClientSum(**{**COMMON, "clients": 10, "threshold": 7, **wrong})
 
 
 def test_kept_runs_of_the_mechanism_before_this_one_stand(capsys):

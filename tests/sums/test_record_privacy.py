@@ -60,14 +60,8 @@ def claimed(law, honest, bound, sampling, *, entries=1, rounds=1, copies=1, tau=
     """The accountant's rounds for totals that one record moves by at most ``bound`` places."""
     least, rounding = least_sigmas(1.0, entries * rounds, honest)
     assert law.sigma64 >= least
-    privacy = SumPrivacy(
-        honest=honest,
-        share_sigma=law.sigma64,
-        rounding_sigma=rounding,
-        entries=entries,
-        rounds=1,
-        variation=law.variation,
-    )
+    given = {"share_sigma": law.sigma64, "rounding_sigma": rounding, "variation": law.variation}
+    privacy = SumPrivacy(honest=honest, entries=entries, rounds=1, **given)
     apart = distance_of(bound, entries, 1, 0.0, Decimal(tau or 1e-30))
     multiplier = RECORD_GRID * float(privacy.variance.sqrt() / apart)
     given = {"kappa": float(privacy.kappa), "variation": float(privacy.tau), "tau": copies * tau}
@@ -329,16 +323,8 @@ def test_real_shares_have_the_noise_that_the_accountant_was_given():
 
 def test_a_canary_is_hidden_as_well_as_is_stated_and_no_better():
     """The likelihood-ratio attack on real sums of two honest hospitals, all else known."""
-    scheme = jopeq.RecordSum(
-        epsilon=8.0,
-        clip=1.0,
-        records=100,
-        sampling=1.0,
-        rounds=1,
-        clients=3,
-        threshold=3,
-        most_records=50,
-    )
+    given = {"records": 100, "sampling": 1.0, "rounds": 1, "most_records": 50}
+    scheme = jopeq.RecordSum(epsilon=8.0, clip=1.0, clients=3, threshold=3, **given)
     dimension, trials = 8, 3000
     plan = scheme.plan(dimension)
     canary = np.full((1, dimension), 1.0)

@@ -18,16 +18,8 @@ from jopeq.sums.record_accounting import epsilon_of
 from jopeq.sums.record_plan import settle
 
 SEED = bytes(range(32))
-GIVEN = {
-    "epsilon": 1.0,
-    "clip": 0.5,
-    "records": 4000,
-    "sampling": 0.25,
-    "rounds": 20,
-    "clients": 4,
-    "threshold": 3,
-    "most_records": 1200,
-}
+GIVEN = {"epsilon": 1.0, "clip": 0.5, "records": 4000, "sampling": 0.25, "rounds": 20}
+GIVEN |= {"clients": 4, "threshold": 3, "most_records": 1200}
 DIMENSION = 60
 
 
@@ -250,11 +242,7 @@ def test_bad_input_is_refused_with_its_name(scheme):
         (DIMENSION, {"bits": 5}, ["bits", "records", "largest_mean"]),
         (31, {"bits": 4, "records": 400, "sampling": 1.0}, ["bits", "records", "largest_mean"]),
         (DIMENSION, {"bits": 3, "clients": 10, "threshold": 5}, ["bits"]),  # noise alone wraps
-        (
-            10_000_000,
-            {"sampling": 1.0, "epsilon": 0.1, "rounds": 200},
-            ["rounds", "records", "epsilon"],
-        ),
+        (10**7, {"sampling": 1.0, "epsilon": 0.1, "rounds": 200}, ["rounds", "records", "epsilon"]),
     ],
 )
 def test_a_plan_that_cannot_be_says_what_would_do(dimension, changes, remedies):
