@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, TypeVar, cast, overload
 
-from jopeq.entries.additive import LaplaceNoise, MakeLaw, StudentNoise, name_law
+from jopeq.entries.additive import LaplaceNoise, MakeLaw, StudentNoise, Uncompressed, name_law
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
 from jopeq.entries.layer_clips import START
 from jopeq.entries.quantized import (
@@ -21,7 +21,6 @@ from jopeq.entries.quantized import (
     SubtractiveDither,
 )
 from jopeq.entries.spread import best_spread
-from jopeq.entries.uncompressed import Uncompressed
 from jopeq.lattice.lattices import Lattice, name_lattice
 from jopeq.schemes.base import Scheme
 from jopeq.sphere.sphere import Sphere

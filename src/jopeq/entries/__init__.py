@@ -3,7 +3,7 @@
 Imports ``schemes`` and below. Their ε protects single entries of an update, not people.
 """
 
-from jopeq.entries.additive import LaplaceNoise, StudentNoise
+from jopeq.entries.additive import LaplaceNoise, StudentNoise, Uncompressed
 from jopeq.entries.channelled import MinimumVarianceUnbiased, Response
 from jopeq.entries.layer_clips import LayerClips
 from jopeq.entries.quantized import (
@@ -13,7 +13,6 @@ from jopeq.entries.quantized import (
     StudentThenDither,
     SubtractiveDither,
 )
-from jopeq.entries.uncompressed import Uncompressed
 
 __all__ = [
     "JoPEQ",

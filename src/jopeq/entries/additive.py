@@ -1,4 +1,4 @@
-"""Noise without quantization: Laplace and t (the paper's FL+Lap and FL+t).
+"""Nothing is quantized: noise alone, Laplace or t (the paper's FL+Lap and FL+t), or none (FL).
 
 The noisy value is sent as an integer multiple of a fine grid g. x is rounded to the grid before the
 noise is added, the sum afterwards, so that nothing sent reveals how floating-point numbers near x
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -143,7 +143,7 @@ class AdditiveNoise(Scheme):
 
     @cached_property
     def grid(self) -> float:
-        """g, a power of two: 2⁻¹⁶ of the noise or of the ball, and such that 32 bits suffice."""
+        """g, a power of two: 2⁻¹⁶ of the noise or the ball, and such that 32 bits suffice."""
         fine = math.frexp(min(math.sqrt(self.noise.variance), 1.0))[1] - _GRID_BITS
         wide = math.frexp((self.noise.reach + 1.0) / _WORD_LIMIT)[1]
         return math.ldexp(1.0, max(fine, wide))
@@ -245,3 +245,61 @@ class StudentNoise(AdditiveNoise):
     @cached_property
     def target(self) -> NoiseTarget:
         return NoiseTarget("t", self.epsilon, self.size, self.nu, self.squared_scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncompressed(Scheme):
+    """No compression and no privacy: float32 as it is, the yardstick (the paper's "FL").
+
+    Nothing is scaled, so every parameter must keep its default.
+
+    >>> scheme = Uncompressed()
+    >>> scheme.decode(scheme.encode(np.float32([1.5, -2.0]))).tolist()
+    [1.5, -2.0]
+    """
+
+    name: ClassVar[str] = "none"
+    is_private: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        if given:
+            raise ValueError(
+                f"scheme 'none' sends the update as it is and takes no parameters: drop "
+                f"{', '.join(given)}"
+            )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(epsilon=math.inf)
+
+    @property
+    def distortion(self) -> float:
+        return 0.0
+
+    @property
+    def bits_per_entry(self) -> float:
+        return 32.0
+
+    codec = cached_property(lambda self: UncompressedCodec(self))
+
+
+class UncompressedCodec(Codec[Uncompressed]):
+    """An entry is a letter."""
+
+    has_dither: ClassVar[bool] = False
+    is_scaled: ClassVar[bool] = False
+    is_bounded = False
+
+    @cached_property
+    def coder(self) -> Coder:
+        return WordCoder(self.dimension, "<f4")
+
+    def to_letters(
+        self, samples: Array, first: int, shared: SharedStream, private: PrivateStream
+    ) -> Letters:
+        return Letters(samples)
+
+    def to_samples(self, letters: NDArray[Any], first: int, shared: SharedStream) -> Array:
+        return letters.astype(np.float64)

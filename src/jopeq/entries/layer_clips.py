@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jopeq.checks import check_positive
 from jopeq.errors import StateMismatchError
 from jopeq.schemes.base import Scheme
 from jopeq.schemes.model import wide
@@ -54,8 +55,7 @@ class LayerClips:
     spread: float = 2.5
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.spread) and self.spread > 0):
-            raise ValueError(f"spread must be a positive number, got {self.spread}")
+        check_positive("spread", self.spread)
 
     def update(self, scheme: Scheme, updates: Iterable[Mapping[str, Any]]) -> Scheme:
         """The scheme of the next round, from decoded updates of all clients or some, or of none."""

@@ -1,8 +1,7 @@
-"""Finite codebooks: the lattice points that an index can name, and the treatment of all others.
+"""Finite codebooks: the N lattice points of lowest energy, which letters name.
 
-A codebook of N letters holds the N points of lowest energy, shifted by half a lattice vector for
-even N to be symmetric about the origin. Its *support* is the ball of radius γ with the volume of
-its N cells; on Z that is the paper's N·Δ = 2γ.
+For even N they are shifted by half a lattice vector to be symmetric about the origin. The *support*
+is the ball of radius γ with the volume of the N cells; on Z that is the paper's N·Δ = 2γ.
 """
 
 from __future__ import annotations
@@ -178,12 +177,12 @@ class LatticeCodebook(Codebook):
         if self.is_searched:  # so that the first update does not wait for it
             self.table  # noqa: B018
 
-    @cached_property
+    @property
     def shift(self) -> Array:
         """The shift from the lattice to the codewords, in basis coordinates."""
         return self._chosen[0]
 
-    @cached_property
+    @property
     def coordinates(self) -> Integers:
         """Integer basis coordinates of each letter, before the shift."""
         return self._chosen[1]
@@ -203,7 +202,7 @@ class LatticeCodebook(Codebook):
 
     @cached_property
     def box(self) -> tuple[Integers, Integers, Integers]:
-        """Low corner, extent and strides of the smallest box around the coordinates."""
+        """Low corner, extent and strides of the box around the coordinates."""
         low = self.coordinates.min(axis=0)
         extent = self.coordinates.max(axis=0) - low + 1
         return low, extent, np.concatenate(([1], np.cumprod(extent[:-1])))

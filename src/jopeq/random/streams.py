@@ -1,9 +1,8 @@
 """ChaCha20 key streams (RFC 8439): one type for the dither, another for the noise.
 
-A stream is an endless, random-access array of bytes in each of 2³² *lanes*. Byte ``i`` of lane
-``n`` is byte ``i mod 64`` of the ChaCha20 block with counter ``i // 64`` and the 12-byte nonce
-``00…00 ‖ n`` (n little-endian in the last four bytes). Any chunk, thread or device that asks for
-the same bytes gets the same bytes, in any order.
+A stream is a random-access array of bytes in each of 2³² *lanes*. Byte ``i`` of lane ``n`` is byte
+``i mod 64`` of the ChaCha20 block with counter ``i // 64`` and the 12-byte nonce ``00…00 ‖ n`` (n
+little-endian in the last four bytes), for any chunk, thread or device.
 """
 
 from __future__ import annotations

@@ -346,10 +346,9 @@ class Codec(ABC, Generic[S]):
 
 @dataclass(frozen=True)
 class Opened:
-    """A payload that ``Scheme.open`` verified, with its header; its body is not decoded yet.
+    """A payload that ``Scheme.open`` verified; its body is not decoded yet.
 
-    A header may name far more entries than the body has bytes: compare ``header`` with what you
-    expect before you decode.
+    A header may name far more entries than the body has bytes: compare it with what you expect.
     """
 
     codec: Codec[Any]

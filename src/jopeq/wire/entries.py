@@ -243,7 +243,8 @@ def overlaps(ends: list[int], start: int, stop: int) -> Iterator[tuple[int, int,
 
 def is_tensor(value: Any) -> bool:
     """True if ``value`` is a torch tensor, told without importing torch."""
-    return _is_tensor_class(type(value))
+    kind: Any = type(value)
+    return _is_tensor_class(kind)
 
 
 @lru_cache(maxsize=64)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jopeq.checks import check_positive
 from jopeq.errors import UpdateError
 from jopeq.wire.entries import LARGEST, PLAIN_SUMS, Entries, Limits, Sums, overlaps
 
@@ -88,17 +89,14 @@ class Scaling:
 
     def __post_init__(self) -> None:
         for clip in (*(() if self.clip is None else (self.clip,)), *self.clips.values()):
-            if not (math.isfinite(clip) and clip > 0):
+            if not 1e-37 < clip <= LARGEST_SCALE:
                 raise ValueError(
-                    f"clip must be a positive number, got {clip}: "
+                    f"clip must be above 1e-37 and at most {LARGEST_SCALE:g}, got {clip}: "
                     "leave it out to scale by the update's norm"
                 )
-            if not 1e-37 < clip <= LARGEST_SCALE:
-                raise ValueError(f"clip must be between 1e-37 and {LARGEST_SCALE:g}, got {clip}")
         if self.per == "layers" and self.clip is None:
             raise ValueError("per='layers' needs clip, the public clip that all tensors start from")
-        if not (math.isfinite(self.spread) and self.spread > 0):
-            raise ValueError(f"spread must be a positive number, got {self.spread}")
+        check_positive("spread", self.spread)
         if self.per not in PER:
             raise ValueError(f"per must be one of {', '.join(PER)}, got {self.per!r}")
         if self.clip is not None and self.center:
@@ -119,7 +117,7 @@ class Scaling:
 
     @cached_property
     def is_sent(self) -> bool:
-        """True if the payload carries scales: a fixed public clip is part of the scheme."""
+        """True if the payload carries scales."""
         return self.clip is None or self.per == "layers"
 
     def count(self, names: tuple[str, ...]) -> int:
