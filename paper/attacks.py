@@ -23,7 +23,7 @@ from torch.nn import functional
 from jopeq.errors import DataError
 from jopeq.files import atomic
 from jopeq.versions import versions
-from jopeq_lab.attacks.attack import AttackConfig, attack
+from jopeq_lab.attacks.attack import attack
 from jopeq_lab.attacks.gradients import GradientMap
 from jopeq_lab.attacks.observation import observe, true_gradients
 from jopeq_lab.attacks.similarity import scores
@@ -81,13 +81,9 @@ def attack_figure(
     *,
     device: str = "cpu",
     images: int = IMAGES,
-    iterations: int | None = None,
     progress: Progress = lambda *news: None,
 ) -> None:
-    """Attack what ``results`` lacks of a figure.
-
-    Figure 4 also trains the LeNet for 30 epochs; what was trained and attacked is never done again.
-    """
+    """Attack what ``results`` lacks of a figure; Figure 4 also trains the LeNet for 30 epochs."""
     cells = figure_cells(name)
     images = FEW if name == "fine" else images
     if len(dataset.train_labels) < images:
@@ -107,8 +103,7 @@ def attack_figure(
         epochs = range(EPOCHS + 1 if name == "fig4" else 1)
         stages = train_stages(dataset, results / STAGES_FILE, epochs, device, trained)
     victims = dataset.train_inputs[:images], dataset.train_labels[:images]
-    options = {"device": device, "iterations": iterations, "progress": progress}
-    attack_cells(cells, *victims, stages, results, **options)
+    attack_cells(cells, *victims, stages, results, device=device, progress=progress)
 
 
 # The model under attack
@@ -213,31 +208,22 @@ def attack_cells(
     results: Path,
     *,
     device: str = "cpu",
-    iterations: int | None = None,
     progress: Progress = lambda *news: None,
 ) -> list[Attacked]:
-    """Attack the cells that ``results`` lacks, and add what is found; all cells, in order.
+    """Attack the cells that ``results`` lacks of so many images, and keep what is found.
 
-    Cells that are kept for as many images and the same weights are not attacked again, unless more
-    iterations are wanted now and could change something, or a picture that Figure 6 shows is
-    missing.
+    All cells, in order. To attack one again, delete its line.
     """
     path, wanted = results / ATTACKS_FILE, list({cell.key: cell for cell in cells}.values())
     model = build(MODEL, SHAPE, CLASSES, seed=0)
     seen = GradientMap(model, SHAPE, parameters=torch.from_numpy(stages), device=device)
     shown = {cell.key: cell.picture for cell in fig6_cells()}
-    done = {one.key: one for one in read_attacks(path) if _is_of_now(one, len(images), stages)}
-
-    def is_missing(cell: Cell) -> bool:
-        kept = done.get(cell.key)
-        is_unseen = cell.key in shown and cell.picture not in read_pictures(results / PICTURES_FILE)
-        return is_unseen or kept is None or not kept.is_final(cell.config(iterations).iterations)
-
-    missing = [cell for cell in wanted if is_missing(cell)]
+    done = {one.key: one for one in read_attacks(path) if one.images == len(images)}
+    missing = [cell for cell in wanted if cell.key not in done]
     results.mkdir(parents=True, exist_ok=True)
     for number, cell in enumerate(missing, start=len(wanted) - len(missing)):
         progress(number, len(wanted), f"{cell.label} by {cell.method}")
-        one, found = _attack(cell, seen, images, labels, cell.config(iterations))
+        one, found = _attack(cell, seen, images, labels)
         about = {"weights": _weights(stages[cell.epoch]), "commit": origin(device)["commit"]}
         about["device"] = "cpu" if device == "cpu" else origin(device)["machine"]
         done[cell.key] = replace(one, settings={**one.settings, **about})
@@ -252,24 +238,18 @@ def attack_cells(
     return [done[cell.key] for cell in wanted]
 
 
-def _is_of_now(one: Attacked, images: int, stages: NDArray[np.float32]) -> bool:
-    """Tell if images and weights are today's; unrecorded weights count as such."""
-    is_known = one.epoch < len(stages) and "weights" in one.settings
-    is_other = is_known and one.settings["weights"] != _weights(stages[one.epoch])
-    return one.images == images and not is_other
-
-
 def _weights(stage: NDArray[np.float32]) -> str:
-    """Fingerprint the attacked weights: a new training may give different ones."""
+    """Fingerprint the attacked weights."""
     weights = np.ascontiguousarray(stage, dtype="<f4").tobytes()
     return f"SHA-256 {hashlib.sha256(weights).hexdigest()[:16]}"
 
 
 def _attack(
-    cell: Cell, seen: GradientMap, images: torch.Tensor, labels: torch.Tensor, config: AttackConfig
+    cell: Cell, seen: GradientMap, images: torch.Tensor, labels: torch.Tensor
 ) -> tuple[Attacked, torch.Tensor]:
     """The kept part of one cell, and all reconstructions."""
-    count, stage = len(images), torch.full((len(images),), cell.epoch)
+    config, count = cell.config(), len(images)
+    stage = torch.full((count,), cell.epoch)
     truth = true_gradients(seen, images, labels, stage).double().cpu()
     observed = observe(cell.scheme, truth, seen.layout)
     given = {"labels": labels, "which": stage, "names": list(range(count))}

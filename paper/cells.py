@@ -66,12 +66,10 @@ class Cell:
         """The name under which its reconstructions are kept."""
         return f"{without_channel(self.spec)} {self.method} {self.variant}".strip()
 
-    def config(self, iterations: int | None = None) -> AttackConfig:
+    def config(self) -> AttackConfig:
         """The settings of the attack."""
-        budget = {"iterations": ITERATIONS, **VARIANTS[self.variant]}
-        if iterations is not None:
-            budget["iterations"] = min(iterations, budget["iterations"])
-        return AttackConfig(method=self.method, **budget)
+        settings = {"iterations": ITERATIONS, **VARIANTS[self.variant]}
+        return AttackConfig(method=self.method, **settings)
 
 
 _built = lru_cache(maxsize=256)(scheme_from_spec)

@@ -21,7 +21,6 @@ ROUNDS, SEEDS = 160, 3
 LEARNING_RATE = 0.1  # the paper's
 GRID = (0.01, 0.03, 0.2)  # tried in addition
 TOO_HIGH, GRID_ROUNDS = 0.2, 95  # often divergent, never the best: one seed shows that
-TOO_LOW = 0.01  # the default of the authors' code; far from its end after 160 rounds
 COLUMNS = ((2.0, 2.0), (2.0, 3.0), (1.0, 3.0))  # (R, ε)
 PUBLISHED = {2.0: (0.5, 4.0), 3.0: (0.2, 4.0)}  # ε: the authors' (s², ν)
 
@@ -137,33 +136,6 @@ def best_rates(runs: pd.DataFrame) -> pd.Series:
     """The learning rate of the best validation accuracy, by row."""
     found = gains(runs).sort_values("gain").groupby(ROW).last()
     return found.lr.where(found.gain > 0, LEARNING_RATE)
-
-
-def calibration_costs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Points per column that ``jopeq`` loses when its noise is calibrated to the requested ε.
-
-    Against the published (s², ν), at the paper's learning rate and at the best one of each.
-    """
-    means = runs.groupby([*ROW, "lr"])["test_accuracy"].mean()
-    best = best_rates(runs)
-    costs = []
-    for column in COLUMNS:
-        ours, published = (
-            (label, schemes_at(*column)[label].spec) for label in ("jopeq", "jopeq, published")
-        )
-        at_paper = means[(*ours, LEARNING_RATE)] - means[(*published, LEARNING_RATE)]
-        at_best = means[(*ours, best[ours])] - means[(*published, best[published])]
-        costs.append({"paper": 100 * at_paper, "best": 100 * at_best})
-    return pd.DataFrame(costs)
-
-
-def last_changes(runs: pd.DataFrame, lr: float, rounds: int = 10) -> pd.Series:
-    """Points by which each row's last rounds are above those before in validation, ascending."""
-    whole = runs[(runs.lr == lr) & (runs.validation.str.len() == runs.rounds)]
-    last = whole.validation.map(lambda values: sum(values[-rounds:]) / rounds)
-    before = whole.validation.map(lambda values: sum(values[-2 * rounds : -rounds]) / rounds)
-    changes = (100 * (last - before)).groupby([whole[name] for name in ROW]).mean()
-    return changes.sort_values()
 
 
 # Tables

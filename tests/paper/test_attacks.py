@@ -1,6 +1,7 @@
 """Training the LeNet and attacking it: nothing twice, nothing lost."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,13 @@ def two_photos():
     return Dataset("tiny", images, labels, images, labels, 10)
 
 
+@pytest.fixture(autouse=True)
+def one_iteration(monkeypatch):
+    """Otherwise as the cell says."""
+    usual = Cell.config
+    monkeypatch.setattr(Cell, "config", lambda cell: replace(usual(cell), iterations=1))
+
+
 def records(folder):
     return [json.loads(line) for line in (folder / ATTACKS_FILE).read_text().splitlines()]
 
@@ -33,7 +41,7 @@ def test_cells_are_attacked_once_and_kept(two_photos, tmp_path, monkeypatch):
     stages = train_stages(two_photos, tmp_path / "stages.npz", range(2))
     cells = [Cell("raw", RAW), Cell("raw", RAW, epoch=1), Cell("sdq", COARSE, "adaptive")]
     given = two_photos.train_inputs, two_photos.train_labels, stages, tmp_path
-    first = attacks.attack_cells(cells, *given, iterations=1)
+    first = attacks.attack_cells(cells, *given)
     assert [one.key for one in first] == [cell.key for cell in cells]
     assert [len(one.ssim) for one in first] == [2, 2, 2]
     assert first[0].ssim != first[1].ssim  # another stage of training
@@ -43,14 +51,14 @@ def test_cells_are_attacked_once_and_kept(two_photos, tmp_path, monkeypatch):
     assert told["weights"] != first[1].settings["weights"]
     assert [one["method"] for one in records(tmp_path)] == ["label", "label", "adaptive"]
     monkeypatch.setattr(attacks, "attack", None)  # nothing is attacked again
-    assert attacks.attack_cells([*cells, cells[0]], *given, iterations=1) == first
+    assert attacks.attack_cells([*cells, cells[0]], *given) == first
 
 
 def test_a_figure_trains_and_attacks_what_it_lacks(two_photos, tmp_path, monkeypatch):
     raw = [Cell("raw", RAW), Cell("raw", RAW, epoch=1)]
     monkeypatch.setattr(attacks, "EPOCHS", 1)
     monkeypatch.setattr(attacks, "figure_cells", lambda name: raw)
-    told, few = [], {"images": 2, "iterations": 1}
+    told, few = [], {"images": 2}
     progress = lambda *news: told.append(news[2])  # noqa: E731
     attacks.attack_figure("fig4", two_photos, tmp_path, **few, progress=progress)
     assert any("training" in text for text in told)
