@@ -13,7 +13,7 @@ from rich.console import Console
 from jopeq.errors import JoPEQError
 from jopeq_lab.training.config import check_device
 from jopeq_lab.training.data import Dataset, load
-from paper import cifar, mnist, results, snr, theory
+from paper import cifar, mnist, results, theory
 from paper.attacks import attack_figure
 from paper.runs import Run, run_job, run_jobs
 
@@ -111,7 +111,7 @@ def _train(given: argparse.Namespace) -> None:
         )
     print(f"{len(done)} of {len(jobs)} runs are there")
     if given.name == "table2":
-        snr.compute_conventions(given.results / snr.FILE)
+        cifar.compute_conventions(given.results / cifar.SNR_FILE)
 
 
 def _attack(given: argparse.Namespace) -> None:

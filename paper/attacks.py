@@ -39,7 +39,6 @@ from paper.cells import (
     Cell,
     fig6_cells,
     figure_cells,
-    without_channel,
 )
 from paper.runs import add_record, origin, read_records
 
@@ -197,7 +196,7 @@ def read_pictures(path: Path) -> dict[str, NDArray[np.uint8]]:
     if not path.exists():
         return {}
     names, pictures = read_npz(path, "names", "pictures")
-    return {without_channel(str(n)): p for n, p in zip(names, pictures, strict=True)}
+    return {str(name): picture for name, picture in zip(names, pictures, strict=True)}
 
 
 def attack_cells(

@@ -18,8 +18,8 @@ from jopeq_lab.attacks.picture import Row, save_grid
 from jopeq_lab.pictures.colours import GREY, PAGE, look_of
 from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from paper import cells, cifar, mnist
-from paper.attack_tables import fig5_curves, server_epsilon
 from paper.attacks import ORIGINALS
+from paper.cells import fig5_curves, server_epsilon
 from paper.words import number
 
 # Training

@@ -12,8 +12,8 @@ from typing import Any
 
 from paper import front
 from paper.hospitals import EPSILONS, RUNS, SETS, Job
-from paper.pages import ClaimError, fill_in
 from paper.runs import read_lines
+from paper.words import ClaimError, fill_in
 
 START = "<!-- results: written by python -m paper.hospitals_page -->"
 AUC, ACCURACY = "test_auc", "test_accuracy"

@@ -17,9 +17,8 @@ from jopeq_lab.attacks.similarity import RECOVERED, measure_fraction
 from jopeq_lab.pictures.colours import LOOKS, look_of
 from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from paper import people
-from paper.pages import ClaimError, environment, fill_in
 from paper.runs import read_lines, read_records
-from paper.words import markdown
+from paper.words import ClaimError, environment, fill_in, markdown
 
 _DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 _SHOWN = 4  # images of the picture

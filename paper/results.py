@@ -1,17 +1,122 @@
-"""Make docs/paper.md: check the kept results against the claims, draw them, and fill them in."""
+"""The results behind docs/paper.md: read them, check its claims, draw its figures, fill it in."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from jopeq.errors import DataError
 from jopeq.files import atomic
-from paper import attack_tables, attacks, cells, cifar, claims, figures, mnist, snr, theory
-from paper.kept import SECTIONS, Results, read_results, without_added
-from paper.pages import environment
+from jopeq_lab.attacks.similarity import RECOVERED
+from paper import attacks, cells, cifar, claims, figures, mnist, theory
+from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_attacks, read_pictures
+from paper.runs import Job, Run, job_key, read_records, run_key
+from paper.words import environment
+
+
+@dataclass(frozen=True)
+class Results:
+    """One frame per section; empty if not all of its runs are kept."""
+
+    table1: pd.DataFrame
+    table1_code: pd.DataFrame
+    fig2: pd.DataFrame
+    fig3: pd.DataFrame
+    table2: pd.DataFrame
+    snr: pd.DataFrame
+    fig4: pd.DataFrame
+    repository: pd.DataFrame
+    fig5: pd.DataFrame
+    fine: pd.DataFrame
+    fig6: pd.DataFrame
+    pictures: dict[str, NDArray[np.uint8]]
+
+    @property
+    def sections(self) -> list[str]:
+        """The names of those that can be shown."""
+        return [name for name in SECTIONS if not getattr(self, name).empty]
+
+
+def without_added(results: Results) -> Results:
+    """The paper's rows and ours alone, which the prose is about."""
+    frames = {name: getattr(results, name) for name in ("table1", "fig2", "fig3")}
+    added = tuple(mnist.ADDED)
+    own = {name: f[~f.label.str.startswith(added)] for name, f in frames.items() if len(f)}
+    return replace(results, **own)
+
+
+SECTIONS = tuple(field.name for field in fields(Results) if field.name != "pictures")
+
+
+def read_results(folder: Path) -> Results:
+    """Read everything that is kept in a folder."""
+    table1, attacks = folder / "table1.jsonl", folder / ATTACKS_FILE
+    return Results(
+        table1=runs_of(mnist.own_jobs(count=1), table1),
+        table1_code=runs_of(mnist.code_jobs(count=1), table1),
+        fig2=runs_of(mnist.fig2_jobs(), folder / "fig2.jsonl"),
+        fig3=runs_of(mnist.fig3_jobs(count=1), table1, folder / "fig3.jsonl"),
+        table2=runs_of(cifar.jobs(count=1), folder / "table2.jsonl"),
+        snr=frame_of(read_records(folder / cifar.SNR_FILE, cifar.Conventions)),
+        fig4=attacks_of("fig4", attacks),
+        repository=attacks_of("repository", attacks),
+        fig5=attacks_of("fig5", attacks),
+        fine=attacks_of("fine", attacks, cells.FEW),
+        fig6=attacks_of("fig6", attacks),
+        pictures=read_pictures(folder / PICTURES_FILE),
+    )
+
+
+def frame_of(records: Iterable[Any]) -> pd.DataFrame:
+    """One row per record, with its settings as columns of their own."""
+    frame = pd.DataFrame([vars(record) for record in records])
+    if frame.empty:
+        return frame
+    settings = pd.DataFrame(frame.pop("settings").tolist(), index=frame.index)
+    return frame.join(settings[settings.columns.difference(frame.columns, sort=False)])
+
+
+def runs_of(jobs: Iterable[Job], *files: Path) -> pd.DataFrame:
+    """The kept runs of some jobs, whatever their seeds, in order; empty if a job has none."""
+    if not any(file.exists() for file in files):
+        return pd.DataFrame()  # making the jobs' schemes takes a while
+    found: dict[tuple[Any, ...], dict[int, Run]] = {job_key(job)[:-1]: {} for job in jobs}
+    for run in (run for file in files for run in read_records(file, Run)):
+        key = run_key(run)[:-1]
+        if key in found:
+            found[key].setdefault(run.seed, run)
+    added = tuple(mnist.ADDED)  # may have runs for one table alone
+    if not all(runs or key[0].startswith(added) for key, runs in found.items()):
+        return pd.DataFrame()
+    return frame_of(run for seeds in found.values() for _, run in sorted(seeds.items()))
+
+
+def attacks_of(name: str, path: Path, images: int = cells.IMAGES) -> pd.DataFrame:
+    """The kept attacks of a figure, in the order of its cells; empty if one is missing."""
+    found = {one.key: one for one in read_attacks(path) if one.images == images}
+    wanted = {cell.key: cell for cell in cells.figure_cells(name)} if found else {}
+    if not found or not wanted.keys() <= found.keys():
+        return pd.DataFrame()
+    attacked = [found[key] for key in wanted]
+    frame = frame_of(attacked)
+    frame["label"] = [cell.label for cell in wanted.values()]
+    frame["mean_ssim"] = frame.ssim.map(np.mean)
+    frame["mean_mse"] = frame.mse.map(np.mean)
+    is_found = [[loss is not None for loss in one.loss] for one in attacked]  # else never found
+    is_close = [[ssim > RECOVERED for ssim in one.ssim] for one in attacked]
+    frame["hits"] = (np.array(is_found) & np.array(is_close)).sum(axis=1)
+    frame["final"] = [one.is_final(wanted[one.key].config().iterations) for one in attacked]
+    return frame
+
+
+# The page
 
 
 def run(folder: Path, page: Path) -> list[str]:
@@ -22,7 +127,7 @@ def run(folder: Path, page: Path) -> list[str]:
     results, (theorems, pictures) = read_results(folder), theory.section(folder)
     if not (results.sections or theorems):
         raise DataError(f"{folder} holds no whole table or figure: name the folder of the runs")
-    claims.check(results)
+    claims.check(without_added(results))
     figures_folder = page.parent / "figures"
     draw(results, figures_folder)
     for name, content in pictures.items():
@@ -47,7 +152,7 @@ def draw(results: Results, folder: Path) -> None:
 
 def paper_page(results: Results, theorems: str) -> str:
     """The text of the page, of the sections that can be shown."""
-    modules = (mnist, cifar, snr, cells, attacks, attack_tables)
+    modules = (mnist, cifar, cells, attacks)
     return (
         environment()
         .get_template("paper.md.j2")
@@ -56,7 +161,7 @@ def paper_page(results: Results, theorems: str) -> str:
             own=without_added(results),
             theorems=theorems,
             attacked=pd.concat([results.fig6, results.fig4, results.fig5]),
-            recovered=partial(attack_tables.recovered, results.fig6),
+            recovered=partial(cells.recovered, results.fig6),
             torch=_torch,
             machines=_machines,
             **{module.__name__.removeprefix("paper."): module for module in modules},

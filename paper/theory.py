@@ -15,7 +15,6 @@ from typing import Any
 from jopeq.errors import DataError
 from jopeq.files import atomic
 from jopeq.versions import versions
-from paper.pages import environment
 from paper.theorems import claims
 from paper.theorems.aggregation import aggregation_part
 from paper.theorems.convergence import TAIL, convergence_part, weights
@@ -25,7 +24,7 @@ from paper.theorems.mechanisms import mechanisms_part
 from paper.theorems.noise_share import noise_share_part
 from paper.theorems.setting import Effort
 from paper.theorems.total_error import resolution, total_error_part
-from paper.words import listed, percent, short, signed
+from paper.words import environment, listed, percent, short, signed
 
 Parts = Mapping[str, Mapping[str, Any]]
 

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from paper.pages import refuse
 from paper.theorems.aggregation import FIXED, FREE, POWERS, ROTATED, SHOWN
 from paper.theorems.convergence import CLIPPED, STRICTER
 from paper.theorems.total_error import resolution
+from paper.words import refuse
 
 Part = Mapping[str, Any]
 Claims = Iterator[tuple[str, bool]]

@@ -10,6 +10,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def results():
     """Everything behind docs/paper.md."""
-    from paper.kept import read_results
+    from paper.results import read_results
 
     return read_results(ROOT / "results")

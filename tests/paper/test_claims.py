@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from paper import claims
-from paper.pages import ClaimError
+from paper.words import ClaimError
 
 TELLING = ("seed", "snr", "test_accuracy", "validation", "nominal", "hits", "final", "mean_mse")
 OTHER = '["staircase",{"coding":"entropy","clip":0.1}]'

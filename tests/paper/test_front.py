@@ -11,8 +11,8 @@ from jopeq.models import Features, Logistic, Number, Softmax
 from jopeq_lab.attacks.similarity import RECOVERED
 from jopeq_lab.training.descent import Descent, Server
 from paper import front, hospitals, hospitals_page, people
-from paper.pages import ClaimError
 from paper.runs import read_lines, read_records
+from paper.words import ClaimError
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

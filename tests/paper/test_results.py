@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from jopeq.errors import DataError
 from paper import mnist
 from paper import results as page
-from paper.kept import SECTIONS
+from paper.results import SECTIONS
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from paper.pages import ClaimError
 from paper.theorems.aggregation import FIXED, FREE, ROTATED
 from paper.theorems.claims import by_epsilon, by_setting, check, claims
 from paper.theorems.convergence import CLIPPED
+from paper.words import ClaimError
 
 
 def average(features, scheme, weights="equal"):
