@@ -7,8 +7,6 @@ momentum, all 50,000 images. The repository of its attacks trains with Adam.
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +47,6 @@ PICTURES = 6  # images whose reconstructions are kept
 LEARNING_RATE, MOMENTUM, BATCH = 0.1, 0.5, 16
 ADAM_RATE, ADAM_BATCH = 1e-3, 64
 MODEL, SHAPE, CLASSES, SEED = "lenet", (3, 32, 32), 10, 0
-_UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
 # One descent ends the same however much more it is given; other methods share out their budget
 _ONE_DESCENT = ("label", "dlg", "idlg")
 _IN_RECORD = ("method", "iterations")  # fields of a configuration that a record has already
@@ -65,12 +62,8 @@ def write_npz(path: Path, **arrays: Any) -> None:
 
 def read_npz(path: Path, *names: str) -> list[NDArray[Any]]:
     """The arrays of these names; nothing in the file can run."""
-    try:
-        # opened here: NumPy does not close a file that it opened and could not read
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return [held[name] for name in names]
-    except _UNREADABLE as error:
-        raise DataError(f"{path} cannot be read ({error}): delete it to start anew") from error
+    with np.load(path, allow_pickle=False) as held:
+        return [held[name] for name in names]
 
 
 def attack_figure(
@@ -117,10 +110,9 @@ def train_stages(
     *,
     adam: bool = False,
 ) -> NDArray[np.float32]:
-    """The parameters (epoch, d) after these epochs, from the first weights on; NaN in between.
+    """The parameters (epoch, d) after these epochs, kept in ``path``; NaN in between.
 
-    ``path`` keeps them, with their accuracies. ``adam`` trains as the repository of the paper's
-    attacks does; momentum of SGD restarts with every epoch.
+    ``adam`` trains as the repository of the paper's attacks does. Momentum restarts every epoch.
     """
     model = build(MODEL, dataset.input_shape, dataset.classes, SEED)
     layout = ModelVector(model)
@@ -209,10 +201,7 @@ def attack_cells(
     device: str = "cpu",
     progress: Progress = lambda *news: None,
 ) -> list[Attacked]:
-    """Attack the cells that ``results`` lacks of so many images, and keep what is found.
-
-    All cells, in order. To attack one again, delete its line.
-    """
+    """Attack the cells that ``results`` lacks, keep what is found, and give all of them."""
     path, wanted = results / ATTACKS_FILE, list({cell.key: cell for cell in cells}.values())
     model = build(MODEL, SHAPE, CLASSES, seed=0)
     seen = GradientMap(model, SHAPE, parameters=torch.from_numpy(stages), device=device)

@@ -22,7 +22,6 @@ from jopeq.noise import Laplace, MultivariateT
 
 # The bound on F(w_t) − F* of local SGD with JoPEQ (Theorem III.5): as printed, and as proven
 
-
 FORMS = ("printed", "proof", "corrected")
 
 
@@ -94,9 +93,7 @@ class ConvergenceBound:
 
 # The law of noise plus dither on Z, and its distance from the target law (Theorem III.2)
 
-
 Array = NDArray[np.float64]
-
 _GRID = 4001
 _REACH = 60.0  # scales: a Laplace law has e⁻⁶⁰ of its mass beyond
 
@@ -190,7 +187,6 @@ def overload_chance(scheme: JoPEQ, x: float) -> float:
 
 
 # The law of noise plus dither on A2, and its distance from the multivariate t (Theorem III.1)
-
 
 _RINGS, _ANGLES, _NODES = 600, 8, 48
 

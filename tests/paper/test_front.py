@@ -10,14 +10,14 @@ import torch
 from jopeq.models import Features, Logistic, Number, Softmax
 from jopeq_lab.attacks.similarity import RECOVERED
 from jopeq_lab.training.descent import Descent, Server
-from paper import front, hospitals, hospitals_page, people
+from paper import hospitals, hospitals_page, people
 from paper.runs import read_lines, read_records
 from paper.words import ClaimError
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RUNS = read_lines(ROOT / "results" / hospitals.RUNS)
-FITS = read_lines(ROOT / "results" / front.FITS)
+FITS = read_lines(ROOT / "results" / hospitals_page.FITS)
 COSINE = "torch.optim.lr_scheduler.CosineAnnealingLR"
 ROUNDS = hospitals.Job("MNIST, HOG", "shares", 1.0, 0)
 
@@ -181,9 +181,9 @@ def test_a_claim_that_fails_stops_the_page(tmp_path):
         hospitals_page.write(tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize("name", front.FILES)
+@pytest.mark.parametrize("name", hospitals_page.FILES)
 def test_the_picture_is_drawn(name, tmp_path):
-    front.draw(FITS, RUNS, tmp_path / name)
+    hospitals_page.draw(FITS, RUNS, tmp_path / name)
     assert (tmp_path / name).stat().st_size > 10_000
     if name.endswith(".svg"):  # the kept one is drawn from the kept results
         drawn, kept = ((one / name).read_bytes() for one in (tmp_path, ROOT / "docs" / "figures"))
@@ -191,16 +191,16 @@ def test_the_picture_is_drawn(name, tmp_path):
 
 
 def test_the_picture_shows_the_headline():
-    rows = front.rows_of("mnist", "MNIST, HOG", FITS, RUNS)
+    rows = hospitals_page.rows_of("mnist", "MNIST, HOG", FITS, RUNS)
     assert [*rows][:2] == ["converged, without privacy", "ε = 1, 7 messages, nothing tuned"]
     for page in ("README.md", "docs/index.md"):
         text = (ROOT / page).read_text("utf-8")
         for accuracy in rows.values():
             if accuracy != rows["ε = 1, each adds all the noise, 60 rounds"]:
                 assert f"{accuracy:.2f}%" in text, (page, accuracy)
-    rows = front.rows_of("cifar", "CIFAR-10, ImageNet features", FITS, RUNS)
+    rows = hospitals_page.rows_of("cifar", "CIFAR-10, ImageNet features", FITS, RUNS)
     assert any("without privacy" in name for name in rows)
-    assert front.rows_of("nothing", "MNIST, HOG", FITS, RUNS) == {}
+    assert hospitals_page.rows_of("nothing", "MNIST, HOG", FITS, RUNS) == {}
 
 
 def test_trials_and_runs_of_a_data_set(tmp_path, monkeypatch):
