@@ -57,17 +57,12 @@ def test_figure_3_compares_runs_of_one_seed():
 
 
 def test_our_accuracies_are_not_below_the_authors_code(results):
-    """Within two standard errors of three runs' mean against one run, and within 0.3 points.
-
-    One row of the run of their code on 2026-11-19 misses the 0.3 points, by 0.01.
-    """
+    """Within two standard errors of three runs' mean against one run, and within 0.3 points."""
     assert (results.table1.groupby(["label", "model"])["seed"].nunique() >= 3).all()
-    missed = set()
     for model in mnist.MODELS:
         gaps = mnist.above_the_code(results.table1, model)
         assert (gaps >= -2.0 * mnist.difference_error(results.table1, model)[gaps.index]).all()
-        missed |= {(model, label) for label, gap in gaps.items() if gap < -0.3}
-    assert missed == {("cnn", "sdq")}
+        assert (gaps >= -0.3).all()
 
 
 def test_scaling_every_tensor_by_itself_gives_the_codes_snr_of_laplace():
