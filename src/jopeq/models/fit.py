@@ -121,7 +121,8 @@ class Fit(Mapping[str, Coefficient]):
     @property
     def classes_(self) -> Any:
         """The outcome's classes; None for models of numbers."""
-        return None if self.model.classes_ is None else np.array(self.model.classes_)
+        found = getattr(self.model, "classes", None)
+        return None if found is None else np.array(found)
 
     @property
     def coef_(self) -> Array:

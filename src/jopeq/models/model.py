@@ -139,7 +139,6 @@ class Model(ABC):
     repeats: int = 0
     word: ClassVar[str]
     goals: ClassVar[tuple[str, ...]] = ("inference", "prediction")
-    classes_: ClassVar[Any] = None
 
     def __post_init__(self) -> None:
         given = (self.columns,) if isinstance(self.columns, Column) else tuple(self.columns)
@@ -410,10 +409,6 @@ class Softmax(Model):
             raise ValueError(f"classes must be {most} different words, got {found!r:.80}")
         set_fields(self, classes=tuple(found))
         super().__post_init__()
-
-    @property
-    def classes_(self) -> tuple[Any, ...]:
-        return tuple(self.classes)
 
     @cached_property
     def method(self) -> Method:

@@ -49,7 +49,7 @@ _RECORDED = 3  # chunks from which a CUDA graph pays
 _LEAST, _MOST = 8, 1024  # records in a chunk; matrix products round fewer than 8 in other ways
 _HOST_PIECE, _DEVICE_PIECE = 1 << 21, 1 << 26  # entries of a linear layer's rows made at a time
 _JUMP = 1e-6  # of outputs within which an answer is neither right nor wrong
-_ALIKE = 1e-5  # of a row: on a GPU sums of one layer may round differently each time
+ALIKE = 1e-5  # of a row: on a GPU sums of one layer may round differently each time
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -633,7 +633,7 @@ class _Work:
 
 def _are_alike(one: Tensor, other: Tensor) -> bool:
     """True if the numbers are equal, but for what a GPU rounds; NaN equals NaN."""
-    off = 0.0 if one.device.type == "cpu" else _ALIKE
+    off = 0.0 if one.device.type == "cpu" else ALIKE
     first, second = one.double(), other.double()
     length = float(first.nan_to_num().norm())
     return torch.allclose(first, second, rtol=off, atol=off * length, equal_nan=True)

@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from jopeq.torch.clipped_sum import ALIKE
 from jopeq.torch.records import Records, other_numbers, read_example
-
-_ALIKE = 1e-5  # of a row: on a GPU sums of one layer may round differently each time
 
 Features = NDArray[np.float32]
 
@@ -39,7 +38,7 @@ class FrozenBody:
             shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self._blank)
             told = f"body gives no features of a record of {shapes}: {error}"
             raise ValueError(f"{told}; declare others by example=(inputs, target)") from error
-        if not np.allclose(first, again, _ALIKE, _ALIKE * float(np.abs(first).max(initial=0.0))):
+        if not np.allclose(first, again, ALIKE, ALIKE * float(np.abs(first).max(initial=0.0))):
             raise ValueError(
                 "body: features of the example change when they are computed again, so it draws "
                 "at random or remembers records: remove such layers and hooks"
