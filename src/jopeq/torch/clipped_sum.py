@@ -123,7 +123,7 @@ def sum_gradients(
     device = next(iter(trained.values())).device
     if device.type == "cpu":
         kernels.note(len(seats) * total.dimension)  # all at once: they pay for the first chunk too
-    work = _Work(model, loss, partial(_gradients, loss, trained, []), records, device)
+    work = _Work(model, partial(_gradients, loss, trained, []), records, device)
     is_grouped = records.owners is not None
     pieces = work.pieces((seats >= 0).astype(np.float64), seats, size, is_grouped=is_grouped)
     with _in_small_steps():
@@ -244,7 +244,7 @@ def sum_scores(
         return lambda chunk: (vmap(judge_one)(*chunk[1:]),)
 
     device = next((one.device for one in wide.values()), parts[0].device)
-    work = _Work(model, judge, make, records, device, is_wide=True)
+    work = _Work(model, make, records, device)
     with torch.no_grad(), _in_small_steps():
         pieces = work.pieces(weights, seats, size, is_grouped=True)
         found = torch.cat([verdicts.cpu() for (verdicts,) in pieces]).numpy()
@@ -533,11 +533,9 @@ class _Work:
     """Computes rows chunk by chunk, each with a fresh copy of the model."""
 
     model: nn.Module
-    loss: Loss
     make: Callable[[nn.Module], Compute]
     records: Records
     device: torch.device
-    is_wide: bool = False  # floats of records are float64, whatever the model's are
 
     def pieces(
         self, weights: Any, seats: Indices, size: int, *, is_grouped: bool
@@ -596,7 +594,12 @@ class _Work:
         try:
             alone = tuple(map(Tensor.clone, compute(blank)))
         except Exception as error:
-            raise ValueError(self._explain(error)) from error
+            shapes = ", ".join(f"{tuple(one.shape)} {one.dtype}" for one in self.records.blank)
+            raise ValueError(
+                f"model or loss takes no single record of shapes and dtypes {shapes}: {error}. "
+                "Declare others by example=(inputs, target), remove operations that draw or write "
+                "in place, or call model.eval()"
+            ) from error
         mixed = tuple(map(Tensor.clone, blank))
         for part in mixed[1:]:
             part[:half] = other_numbers(part[:half])
@@ -615,20 +618,6 @@ class _Work:
                 " remove layers and hooks that draw or remember, or call model.eval()"
             )
         return alone
-
-    def _explain(self, error: Exception) -> str:
-        shapes = ", ".join(f"{tuple(part.shape)} {part.dtype}" for part in self.records.blank)
-        try:
-            *arguments, target = self._blank(1)[1:]
-            kinds = (one.dtype for one in self.model.parameters() if self.is_wide)
-            kind = next(kinds, torch.float64)
-            own = (one.to(kind) if one.dtype == torch.float64 else one for one in arguments)
-            self.loss(_copy(self.model)(*own), target)
-        except Exception as told:
-            reason = f"model or loss takes no records of shapes and dtypes {shapes}: {told}"
-            return f"{reason}; declare others by example=(inputs, target)"
-        reason = f"model or loss cannot be run for one record at a time ({error})"
-        return f"{reason}: remove random and in-place operations, or call model.eval()"
 
 
 def _are_alike(one: Tensor, other: Tensor) -> bool:
