@@ -163,10 +163,6 @@ class AdditiveNoise(Scheme):
     def distortion(self) -> float:
         return self.noise.variance
 
-    @property
-    def bits_per_entry(self) -> float:
-        return 32.0
-
     codec = cached_property(lambda self: AdditiveCodec(self))
 
 
@@ -277,10 +273,6 @@ class Uncompressed(Scheme):
     @property
     def distortion(self) -> float:
         return 0.0
-
-    @property
-    def bits_per_entry(self) -> float:
-        return 32.0
 
     codec = cached_property(lambda self: UncompressedCodec(self))
 

@@ -63,10 +63,6 @@ class ChannelScheme(Scheme):
     def distortion(self) -> float:
         return self.finite_channel.distortion(0.0)
 
-    @property
-    def bits_per_entry(self) -> float:
-        return Packing(self.finite_channel.letters).bits_per_letter
-
 
 class ChannelCodec(Codec[ChannelScheme]):
     """The channel draws a letter for each level."""
@@ -93,8 +89,7 @@ class MinimumVarianceUnbiased(ChannelScheme):
 
     The minimum variance unbiased mechanism of Chaudhuri, Guo and Rabbat (2022). Private bits round
     up or down, so nothing is shared with the server, and the law of each input is a mixture of two
-    rows of the channel, whose ε bounds it. Channel and decoder minimise the variance subject to
-    unbiasedness and ε-LDP. ``rate`` must be 1, 2, 3, 4 or 5.
+    rows of the channel, whose ε bounds it. ``rate`` must be 1, 2, 3, 4 or 5.
 
     >>> scheme = MinimumVarianceUnbiased(epsilon=4.0, rate=1.0)
     >>> round(scheme.distortion, 2), scheme.guarantee.epsilon <= 4.0

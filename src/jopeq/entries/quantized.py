@@ -130,10 +130,6 @@ class QuantizedScheme(Scheme):
             )
         return letters - 1
 
-    @property
-    def bits_per_entry(self) -> float:
-        return Packing(self.codebook.letters).bits_per_letter / self.dimension
-
     @cached_property
     def distortion(self) -> float:
         """Mean squared error per entry of noise and quantization, overload included."""

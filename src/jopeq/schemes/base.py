@@ -86,9 +86,9 @@ class Scheme(ABC):
         """Mean squared error per entry in scaled units, at the centre of the ball."""
 
     @property
-    @abstractmethod
     def bits_per_entry(self) -> float:
         """Bits that the body of a payload spends per entry."""
+        return self.codec.coder.bits_per_letter / self.dimension
 
     @property
     @abstractmethod

@@ -31,6 +31,9 @@ class Coder(Protocol):
     @property
     def chunk(self) -> int: ...
 
+    @property
+    def bits_per_letter(self) -> float: ...
+
     def check(self, body_bytes: int, samples: int) -> None:
         """Raise ``PayloadError`` unless so many bytes can hold so many samples."""
 
@@ -239,6 +242,10 @@ class WordCoder:
 
     dimension: int
     dtype: str  # "<f4" or "<i4"
+
+    @property
+    def bits_per_letter(self) -> float:
+        return 32.0 * self.dimension
 
     @property
     def chunk(self) -> int:
