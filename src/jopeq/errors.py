@@ -9,9 +9,7 @@ from collections.abc import Iterable
 
 
 class JoPEQError(Exception):
-    """Base of all errors that are about jopeq's own work.
-
-    ``code`` is the class's, or a more specific one where a program must tell cases apart.
+    """Base of all; ``code`` is the class's, or a more specific one.
 
     >>> PayloadError("cut off").code, PayloadError("a wrong tag", code="forged").code
     ('payload', 'forged')
@@ -26,11 +24,7 @@ class JoPEQError(Exception):
 
 
 class UpdateError(JoPEQError, ValueError):
-    """The update cannot be encoded; nothing was sent.
-
-    Integers and too many axes always, NaN and too large numbers only where the scheme names no ε or
-    ``on_invalid="raise"`` was asked for.
-    """
+    """The update cannot be encoded; nothing was sent."""
 
     code = "update"
 

@@ -37,7 +37,7 @@ def test_a_process_prints_a_version_or_a_refusal_without_a_traceback():
     result = in_a_process("audit", "--rate", "1", "--json", "--epsilon", "0")
     assert (result.returncode, result.stdout) == (2, "")
     assert "Traceback" not in result.stderr
-    assert "epsilon must be a positive finite number, got 0.0" in plain(result.stderr)
+    assert "epsilon must be a positive finite number" in plain(result.stderr)
 
 
 AUDIT = "audit --epsilon 4 --rate 2"

@@ -61,7 +61,7 @@ def claimed(law, honest, bound, sampling, *, entries=1, rounds=1, copies=1, tau=
     least, rounding = least_sigmas(1.0, entries * rounds, honest)
     assert law.sigma64 >= least
     given = {"share_sigma": law.sigma64, "rounding_sigma": rounding, "variation": law.variation}
-    privacy = SumPrivacy(honest=honest, entries=entries, rounds=1, **given)
+    privacy = SumPrivacy(honest=honest, draws=entries, **given)
     apart = distance_of(bound, entries, 1, 0.0, Decimal(tau or 1e-30))
     multiplier = RECORD_GRID * float(privacy.variance.sqrt() / apart)
     given = {"kappa": float(privacy.kappa), "variation": float(privacy.tau), "tau": copies * tau}

@@ -63,9 +63,7 @@ class Statement:
 
 def statement(law, honest, rounding, distance, entries=1):
     given = {"honest": honest, "share_sigma": law.sigma64, "rounding_sigma": rounding}
-    return Statement(
-        SumPrivacy(**given, entries=entries, rounds=1, variation=law.variation), distance
-    )
+    return Statement(SumPrivacy(**given, draws=entries, variation=law.variation), distance)
 
 
 # The proof, number by number

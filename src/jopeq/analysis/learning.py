@@ -8,8 +8,8 @@ real runs (table in ``tests/analysis/test_learning.py``).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Literal
 
 from jopeq.checks import check_count
 from jopeq.entries.spread import best_spread, normalised_error
@@ -34,7 +34,7 @@ _SENTENCES = {
 class Verdict:
     """The outlook of a run; ``averaged`` is the error of the mean over all its rounds."""
 
-    code: Literal["learns", "loses some", "loses much", "noise"]
+    code: str  # "learns", "loses some", "loses much" or "noise"
     error: float
     averaged: float
 
@@ -60,11 +60,8 @@ def judge(error: float, rounds: int, *, lasting: float = 0.0) -> Verdict:
     error 29 per round, 1.45 over all rounds: it learns, and loses much accuracy
     """
     averaged = lasting + (error - lasting) / check_count("rounds", rounds, 1)
-    if averaged <= CLEAR:
-        return Verdict("learns", error, averaged)
-    if averaged <= NOISY:
-        return Verdict("loses some", error, averaged)
-    return Verdict("loses much" if averaged <= DROWNED else "noise", error, averaged)
+    place = bisect_left((CLEAR, NOISY, DROWNED), averaged)
+    return Verdict(list(_SENTENCES)[place], error, averaged)
 
 
 def judge_records(plan: RecordPlan, rounds: int) -> Verdict:

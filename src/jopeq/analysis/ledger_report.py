@@ -143,11 +143,8 @@ def _summary(ledger: Ledger, whom: str, against: str) -> tuple[tuple[str, str], 
 
 
 def _meaning(epsilon: float, delta: float) -> str:
-    if epsilon > 30.0:
-        return (
-            f"ε = {digits_up(epsilon)} promises nothing about a person: e^ε is astronomical. It is "
-            "the sum of promises for single numbers."
-        )
+    if epsilon > 30.0:  # the sum of promises for single numbers
+        return f"ε = {digits_up(epsilon)} promises nothing about a person: e^ε is astronomical."
     sure = min(99.999, 100.0 / (1.0 + math.exp(-epsilon)))
     but = f", except with a chance of δ = {delta:g}" if delta else ""
     return (

@@ -77,14 +77,13 @@ def calibrate_t(epsilon: float, dimension: int, *, nu: float | None = None) -> M
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raise unless 0 < ε < ∞, and not so small that its noise has no floating-point variance."""
-    if not (isinstance(epsilon, (int, float)) and math.isfinite(epsilon) and epsilon > 0):
+    """Raise unless ε is finite, and not so small that its noise has no floating-point variance."""
+    is_number = isinstance(epsilon, (int, float)) and math.isfinite(epsilon)
+    if not (is_number and epsilon >= SMALLEST_EPSILON):
         raise ValueError(
-            f"epsilon must be a positive finite number, got {epsilon!r}: use 1 (strong) to 8 (weak)"
+            f"epsilon must be a positive finite number of at least {SMALLEST_EPSILON:g}, got "
+            f"{epsilon!r}: use 1 (strong) to 8 (weak)"
         )
-    if epsilon < SMALLEST_EPSILON:
-        least = f"{SMALLEST_EPSILON:g}"
-        raise ValueError(f"epsilon must be at least {least}, got {epsilon!r}: raise epsilon")
 
 
 def guarantee_of_noise(

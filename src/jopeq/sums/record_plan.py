@@ -216,8 +216,7 @@ def _privacy(scheme: RecordSum, dimension: int, honest: int, sigma64: int) -> Su
         honest=honest,
         share_sigma=sigma64,
         rounding_sigma=least[1],
-        entries=dimension,
-        rounds=scheme.sums,
+        draws=dimension * scheme.sums,
         variation=_law(sigma64).variation,
     )
 

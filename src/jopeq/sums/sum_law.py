@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar
@@ -105,42 +104,20 @@ def least_sigmas(epsilon: float, draws: int, honest: int) -> tuple[int, int] | N
 # The statement
 
 
-@dataclass(frozen=True)
 class SumPrivacy:
     """Bounds on what sums of at least ``honest`` shares tell, over all entries and rounds.
 
     σ and s are in units of 1/64. ``variation`` is the total variation between the drawn and the
-    ideal law of one share of one entry.
+    ideal law of one share of one entry. ``kappa`` bounds |ln| of the probabilities' ratio to the
+    rounded Gaussian's, ``tau`` the total variation between what is drawn and the ideal law.
+    ``variance`` is the Gaussian value's, hσ² − s²: where it is not positive, nothing is proven.
     """
 
-    honest: int
-    share_sigma: int  # σ
-    rounding_sigma: int  # s
-    entries: int
-    rounds: int
-    variation: Decimal
-
-    @property
     @portable_decimals
-    def kappa(self) -> Decimal:
-        """κ: |ln| of the probabilities' ratio to the rounded Gaussian's, all entries and rounds."""
-        sigma, rounding = self._sigmas
-        each = shares_excess(sigma, self.honest) + rounding_excess(rounding)
-        return self.entries * self.rounds * each
-
-    @property
-    @portable_decimals
-    def tau(self) -> Decimal:
-        """τ: total variation between what is drawn and the ideal law."""
-        return self.rounds * self.honest * self.entries * self.variation
-
-    @property
-    @portable_decimals
-    def variance(self) -> Decimal:
-        """hσ² − s², of the Gaussian value. Where it is not positive, nothing is proven."""
-        sigma, rounding = self._sigmas
-        return self.honest * sigma**2 - rounding**2
-
-    @property
-    def _sigmas(self) -> tuple[Decimal, Decimal]:
-        return Decimal(self.share_sigma) / SIGMA_UNITS, Decimal(self.rounding_sigma) / SIGMA_UNITS
+    def __init__(
+        self, *, honest: int, share_sigma: int, rounding_sigma: int, draws: int, variation: Decimal
+    ) -> None:
+        sigma, rounding = (Decimal(one) / SIGMA_UNITS for one in (share_sigma, rounding_sigma))
+        self.kappa = draws * (shares_excess(sigma, honest) + rounding_excess(rounding))
+        self.tau = honest * draws * variation
+        self.variance = honest * sigma**2 - rounding**2
