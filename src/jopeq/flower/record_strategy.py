@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from csv import writer as rows_of
+from csv import writer
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Unpack
@@ -64,8 +64,8 @@ class RecordStrategy(Strategy):
     checkpoint : Optional[path] (default: None)
         File of model, optimizer, schedule and protocol, written before each attempt leaves and
         after each round. If it exists, ``start`` goes on from it.
-    csv, writer
-        A CSV file that gets a row per round; a ``SummaryWriter`` that gets the same numbers.
+    csv : Optional[path] (default: None)
+        A CSV file that gets a row per round.
     evaluate_every : Optional[int] (default: None)
         Rounds between evaluations, which are spread over all rounds by default.
     options
@@ -82,7 +82,6 @@ class RecordStrategy(Strategy):
         run: str = "",
         checkpoint: str | os.PathLike[str] | None = None,
         csv: str | os.PathLike[str] | None = None,
-        writer: Any = None,
         evaluate_every: int | None = None,
         scoring: Scoring = _OUTCOMES,
         **options: Unpack[SumOptions],
@@ -94,7 +93,7 @@ class RecordStrategy(Strategy):
         self.schedule = None if schedule is None else schedule(self.optimizer)
         self._done, self._timeout = 0, 3600.0
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
-        self._csv, self._writer = None if csv is None else Path(csv), writer
+        self._csv = None if csv is None else Path(csv)
         if evaluate_every is not None and not (evaluate_every >= 1 and scheme.evaluations):
             told = f"at least 1, got {evaluate_every!r}, and evaluations of the scheme not 0"
             raise ValueError(f"evaluate_every must be {told}")
@@ -161,7 +160,7 @@ class RecordStrategy(Strategy):
         def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             found = None if evaluate_fn is None else evaluate_fn(before + number, arrays)
             if number:
-                self._write_down(before + number, found or MetricRecord())
+                self._write_down(found or MetricRecord())
             if found is not None:
                 history.evaluate_metrics_serverapp[before + number] = found
             return found
@@ -250,24 +249,21 @@ class RecordStrategy(Strategy):
             with atomic(self._checkpoint) as file:
                 torch.save(self.state_dict(), file)
 
-    def _write_down(self, number: int, metrics: MetricRecord) -> None:
-        """The round's row in table and writer, with what ``evaluate_fn`` found."""
+    def _write_down(self, metrics: MetricRecord) -> None:
+        """The round's row in the table, with what ``evaluate_fn`` found."""
+        if self._csv is None:
+            return
         numbers = {name: v for name, v in metrics.items() if isinstance(v, int | float)}
         row = {**self._sums.row, **numbers, "epsilon": self.epsilon}
         if self._evaluation is not None:
             keys = [key for name in (*self._scoring.figures, "records") for key in _keys(name)]
             row |= {f"hospitals-{key}": self._found.get(key, math.nan) for key in keys}
-        if self._writer is not None:
-            for name, value in row.items():
-                if not math.isnan(value):
-                    self._writer.add_scalar(f"jopeq/{name}", value, number)
-        if self._csv is not None:
-            is_new = not self._csv.exists()
-            with self._csv.open("a", newline="", encoding="utf-8") as file:
-                rows = rows_of(file)
-                if is_new:
-                    rows.writerow(row)
-                rows.writerow(row.values())
+        is_new = not self._csv.exists()
+        with self._csv.open("a", newline="", encoding="utf-8") as file:
+            rows = writer(file)
+            if is_new:
+                rows.writerow(row)
+            rows.writerow(row.values())
 
     # To disk and back
 
