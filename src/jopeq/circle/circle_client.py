@@ -87,8 +87,10 @@ class CircleClient:
         name = hashlib.sha256(self._bound + self._me).hexdigest()[:16]
         self.audit = home / "audit.jsonl"
         self._lock, self._serials = home / ".circle.lock", home / "serials.json"
-        self._key, self._round = home / f".{name}.key", home / f".{name}.round"
-        self._private, self._seen, self._chain = b"", dict[str, int](), ""  # read by ``_opened``
+        self._key = home / f".{name}.key"
+        # read by ``_opened``; ``_recovered`` is the state of a ``Client`` amid a round
+        self._private, self._recovered = b"", ""
+        self._seen, self._chain = dict[str, int](), ""
 
     def accept(self, message: bytes, *, content: bytes | None = None) -> bytes | Due:
         """The reply to a message that needs no share; else the share that is due, and paid for.
@@ -110,7 +112,8 @@ class CircleClient:
         with self._opened():
             private, (at, serials) = self._private, self._find(attempt)
             self._check(attempt, content, serials)
-            self._keep(b"")
+            self._private = b""
+            self._keep()
             self._pay(attempt, transcript, serials)
             following = self._next_entry()
 
@@ -182,11 +185,13 @@ class CircleClient:
     def _opened(self) -> Iterator[None]:
         """Lock and read the files; refuse a ledger that counts less than this client has sent."""
         with alone(self._lock):
-            state: dict[str, Any] = {"key": "", "serial": 0, "boot": ""}
+            state: dict[str, Any] = {"key": "", "round": "", "serial": 0, "boot": boot_id()}
             if self._key.exists():
                 check_own_file(self._key, is_secret=True)
                 state = json.loads(self._key.read_bytes())
-            self._private = bytes.fromhex(state["key"]) if state["boot"] == boot_id() else b""
+            is_fresh = state["boot"] == boot_id()  # else it may have served before a restart
+            self._private = bytes.fromhex(state["key"]) if is_fresh else b""
+            self._recovered = state["round"] if is_fresh else ""
             self._seen = {}
             if self._serials.exists():
                 check_own_file(self._serials)
@@ -228,17 +233,18 @@ class CircleClient:
     def _next_entry(self) -> bytes:
         """The client's unused key, a new one if there is none, with its signature."""
         if not self._private:
-            self._keep(fresh_seed())
+            self._private = fresh_seed()
+            self._keep()
         entry = Entry(self._me, crypto.public(self._private), self._count())
         signature = self._identity.sign(entry.statement(self._bound))
         return replace(entry, signature=signature).to_bytes()
 
-    def _keep(self, private: bytes) -> None:
-        """Keep this unused key, which serves one answer, or none."""
-        state = {"key": private.hex(), "serial": self._count(), "boot": boot_id()}
+    def _keep(self) -> None:
+        """Write down the unused key, which serves one answer, and the state of a recovered sum."""
+        state = {"key": self._private.hex(), "round": self._recovered}
+        state |= {"serial": self._count(), "boot": boot_id()}
         with atomic(self._key, mode=0o600) as file:
             file.write(json.dumps(state).encode())
-        self._private = private
 
     # The protocol of ``Server`` and ``Client``: a message PHASE holds the client's number, the
     # attempt and one of its messages. Hashes of attempt and circle are in its terms, and so in keys
@@ -283,11 +289,12 @@ class CircleClient:
                 raise
             return pack_message(Kind.ANSWER, client.complain(error.clients))
         self._save_round(client)  # whoever repeats the message is refused from here on
+        kept = self._key.read_bytes()
         self._pay(attempt, client.transcript, client.members)
 
         def finish(share: Any) -> bytes:
             with alone(self._lock):
-                if self._load_round(terms).to_bytes() != client.to_bytes():
+                if self._key.read_bytes() != kept:
                     raise ProtocolError("another attempt has begun while this client trained")
                 reply = client.mask(share)
                 self._save_round(client)
@@ -300,20 +307,16 @@ class CircleClient:
         return {} if self.terms.unsigned else {"identity": self._identity, "trusted": self._trusted}
 
     def _load_round(self, terms: messages.Terms) -> Client:
-        if not self._round.exists():
-            raise ProtocolError("this client takes part in no attempt: it has not begun here")
-        check_own_file(self._round, is_secret=True)
-        boot, state = self._round.read_bytes().split(b"\n", 1)
-        if boot.decode() != boot_id():
-            raise ProtocolError("this client was restarted in the middle of the attempt")
-        return Client.from_bytes(state, terms, **self._options)
+        if not self._recovered:
+            told = (
+                "this client takes part in no attempt: it has not begun here, or before a restart"
+            )
+            raise ProtocolError(told)
+        return Client.from_bytes(self._recovered.encode(), terms, **self._options)
 
     def _save_round(self, client: Client) -> None:
-        if client.phase == "done":
-            self._round.unlink()
-            return
-        with atomic(self._round, mode=0o600) as file:
-            file.write(boot_id().encode() + b"\n" + client.to_bytes())
+        self._recovered = "" if client.phase == "done" else client.to_bytes().decode()
+        self._keep()
 
     def __repr__(self) -> str:
         return f"CircleClient(circle={self.terms.circle!r}, identity={self._me.hex()}, <secrets>)"
