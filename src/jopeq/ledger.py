@@ -199,6 +199,9 @@ class Ledger:
         ``ahead`` computes ε of so many rounds more, which later processes then find on disk.
         ``about`` is kept for people (``Run.about``).
         """
+        if os.getpid() != self._process:
+            told = "this ledger belongs to another process, and a copy would spend its budget again"
+            raise LedgerError(f"{told}: load the ledger's file in this process", code="process")
         if not isinstance(scheme, RecordSum | ClientSum):
             return self._charge_update(scheme, entries)
         if isinstance(entries, Mapping):
@@ -273,7 +276,6 @@ class Ledger:
     def _begin(self, scheme: RecordSum | ClientSum, entries: int, name: str) -> Run:
         """The run as far as it was charged; raises where this ledger cannot count it."""
         once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
-        self._check_process()
         if self._spent.counts or self.delta < LEAST_DELTA:
             told = f"a ledger of sums needs a delta of at least {LEAST_DELTA:g} and has no updates"
             raise LedgerError(f"{told}: Ledger(budget, delta=1e-5)", code="scheme")
@@ -294,11 +296,6 @@ class Ledger:
         for run in changed:
             runs[run.key] = run
         return _epsilon(tuple(map(attrgetter("spent"), runs.values())), self.delta, self.budget)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            told = "this ledger belongs to another process, and a copy would spend its budget again"
-            raise LedgerError(f"{told}: load the ledger's file in this process", code="process")
 
     def _charge_update(self, scheme: Scheme | Sphere, entries: int | Mapping[str, int]) -> float:
         check_clip_is_public(scheme)
@@ -321,7 +318,6 @@ class Ledger:
                     "this ledger counts rounds of a private sum: use another for updates",
                     code="scheme",
                 )
-            self._check_process()
             if math.isinf(cost.epsilon):
                 raise BudgetExceededError(
                     "this update has no privacy guarantee against the server: no budget allows it",
@@ -402,9 +398,12 @@ class Ledger:
         ledger.rounds = check_count("rounds", content["rounds"])
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions = tuple(content["assumptions"])
-        for run in [Run.restored(**one) for one in content["runs"]]:
+        charged = 0
+        for one in content["runs"]:
+            run = Run.restored(**one)
             ledger._runs[run.key] = run
-        if ledger._runs and ledger.rounds != sum([run.spent.rounds for run in ledger.runs]):
+            charged += run.spent.rounds
+        if ledger._runs and ledger.rounds != charged:
             raise ValueError("its rounds are not those of its runs")
         return ledger
 

@@ -129,14 +129,6 @@ def test_a_sample_beyond_its_capacity_is_cut_at_random(monkeypatch):
     assert np.abs(times - 200 * chance).max() <= slack
 
 
-def test_a_patients_records_are_drawn_together():
-    patients = np.array([7, 3, 7, 7, 9, 3])
-    places = record_sample.records_of_patients(record_sample.read_patients(patients, 6), 2)
-    assert places.tolist() == [[0, 2], [1, 5], [4, -1]]  # of 7 the first two, of 3, of 9
-    with pytest.raises(ValueError, match="group"):
-        record_sample.read_patients(patients, 5)
-
-
 # Coding
 
 

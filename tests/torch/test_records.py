@@ -68,6 +68,14 @@ def case(is_text, count=14):
     return nn.Linear(5, 3), torch.randn(count, 5, generator=generator), labels
 
 
+def test_a_patients_records_are_drawn_together():
+    patients = np.array([7, 3, 7, 7, 9, 3])
+    places = read_records(torch.zeros(6, 1), torch.zeros(6), group=patients).of_patients(2)
+    assert places.tolist() == [[0, 2], [1, 5], [4, -1]]  # of 7 the first two, of 3, of 9
+    with pytest.raises(ValueError, match="group"):
+        read_records(torch.zeros(5, 1), torch.zeros(5), group=patients)
+
+
 @given(
     value=ANYTHING, at=st.integers(0, 13), where=st.sampled_from(["inputs", "targets", "group"]),
     form=st.sampled_from(["list", "objects"]), is_text=st.booleans(), is_grouped=st.booleans(),

@@ -241,7 +241,7 @@ class CircleClient:
 
     def _keep(self) -> None:
         """Write down the unused key, which serves one answer, and the state of a recovered sum."""
-        state = {"key": self._private.hex(), "round": self._recovered}
+        state: dict[str, Any] = {"key": self._private.hex(), "round": self._recovered}
         state |= {"serial": self._count(), "boot": boot_id()}
         with atomic(self._key, mode=0o600) as file:
             file.write(json.dumps(state).encode())

@@ -20,21 +20,6 @@ _EXACT = 2.0**53  # floats below it hold every whole number
 _SAMPLE_LANE, _CUT_LANE, _SLOT_LANE = 0, 1, 2  # of a private stream
 
 
-def records_of_patients(owners: Indices, most_rows: int) -> Indices:
-    """(patients, most_rows): which records each patient has; −1 where there is none.
-
-    ``owners`` are those of all records, −1 for nobody.
-    """
-    numbered = np.flatnonzero(owners >= 0)
-    patients = np.unique(owners[numbered], return_inverse=True)[1]
-    order, sizes = np.argsort(patients, kind="stable"), np.bincount(patients)
-    ranks = np.arange(len(patients)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    places = np.full((len(sizes), most_rows), -1, dtype=np.int64)
-    is_kept = ranks < most_rows
-    places[patients[order][is_kept], ranks[is_kept]] = numbered[order[is_kept]]
-    return places
-
-
 def read_patients(group: Any, count: int) -> Indices:
     """Whose each record is: equal numbers for one patient, −1 where nobody's.
 

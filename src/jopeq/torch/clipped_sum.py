@@ -492,7 +492,8 @@ def _gradients(
     body, head = nn.Sequential(*layers[:-1]), layers[-1] if layers else module
     has_hooks = module._forward_hooks or module._forward_pre_hooks
     has_hooks = has_hooks or head._forward_hooks or head._forward_pre_hooks
-    if type(head) is not nn.Linear or has_hooks or any(p.requires_grad for p in body.parameters()):
+    is_frozen = not any(map(attrgetter("requires_grad"), body.parameters()))
+    if type(head) is not nn.Linear or has_hooks or not is_frozen:
         return by_model
     each_a_batch = partial(torch.unsqueeze, dim=1)
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from jopeq.sums.record_sample import Indices, read_patients, records_of_patients
+from jopeq.sums.record_sample import Indices, read_patients
 
 _LOG = logging.getLogger("jopeq")
 
@@ -36,12 +36,18 @@ class Records:
     owners: Indices | None = None
 
     def of_patients(self, most_rows: int | None) -> Indices:
-        """(patients, most_rows): the good records of each patient; −1 where there is none."""
+        """(patients, most_rows): the first good records of each patient; −1 where there is none."""
         if (most_rows is None) != (self.owners is None):
             raise ValueError("group and most_rows belong together: give both, or neither")
         owners = np.arange(len(self.is_good)) if self.owners is None else self.owners
-        found = records_of_patients(np.where(self.is_good, owners, -1), most_rows or 1)
-        if bad := len(self.is_good) - int((found >= 0).sum()):
+        numbered = np.flatnonzero(self.is_good & (owners >= 0))
+        patients = np.unique(owners[numbered], return_inverse=True)[1]
+        order, sizes = np.argsort(patients, kind="stable"), np.bincount(patients)
+        ranks = np.arange(len(patients)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        found = np.full((len(sizes), most_rows or 1), -1, dtype=np.int64)
+        is_kept = ranks < found.shape[1]
+        found[patients[order][is_kept], ranks[is_kept]] = numbered[order[is_kept]]
+        if bad := len(self.is_good) - int(is_kept.sum()):
             told = "%d of the %d records count as zeros: unlike the example, or beyond most_rows"
             _LOG.warning(told, bad, len(self.is_good))
         return found
