@@ -123,7 +123,7 @@ def _rehearse() -> None:
 
     size, scales, shared = 64, [Scale(1.0)], SharedStream(bytes(SEED_BYTES))
     entries = Entries(("",), (np.ones(size, dtype=np.float32),))
-    entries.screen(Limits(), cpu.CompiledSums(), with_energies=True)
+    entries.screen(Limits(), cpu.CompiledSums())
     steps = (
         (Line(1.0, 4), NoiseRecipe("laplace", 1.0, math.inf)),
         (Cells(LatticeCodebook(Lattice("A2"), 16)), NoiseRecipe("t", 1.0, math.inf, 8.0)),
@@ -148,8 +148,7 @@ def measure(
     if not isinstance(entries, Entries):
         return entries.measure(scaling, dimension, limits)
     sums: Sums = cpu.CompiledSums() if are_loaded() else PLAIN_SUMS
-    is_measured = scaling is not None and scaling.clip is None and not scaling.center
-    energies = entries.screen(limits, sums, with_energies=is_measured)
+    energies = entries.screen(limits, sums)
     return [] if scaling is None else scaling.measure(entries, dimension, energies, sums)
 
 

@@ -63,20 +63,15 @@ def _lane_sum(values: NDArray[Any], fill: Callable[[NDArray[Any], Array], object
 class Sums:
     """Checks and adds up the entries of a tensor; kernels compile a faster way."""
 
-    def look(
-        self, entries: Entries, tensor: int, largest: float, with_energies: bool
-    ) -> list[float] | None:
-        """None if an entry is NaN or beyond ±largest, else Σ entry² of every chunk.
-
-        The list is empty if nobody needs the energies.
-        """
+    def look(self, entries: Entries, tensor: int, largest: float) -> list[float] | None:
+        """None if an entry is NaN or beyond ±largest, else Σ entry² of every chunk."""
         found = self.add_up(entries, tensor, 0.0)
         # an energy of at most largest² shows that no entry is larger; otherwise look at each
         if not sum(found) <= largest * largest:
             for chunk in entries.chunks(tensor):
                 if not (np.abs(chunk) <= largest).all():
                     return None
-        return found if with_energies else []
+        return found
 
     def add_up(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
         """Σ entry of every chunk, or Σ (entry − mean)² given a mean."""
@@ -162,20 +157,18 @@ class Entries:
             return None
         return tensor, row[start - begin : stop - begin]
 
-    def screen(
-        self, limits: Limits | None, sums: Sums = PLAIN_SUMS, *, with_energies: bool = False
-    ) -> list[list[float]]:
+    def screen(self, limits: Limits | None, sums: Sums = PLAIN_SUMS) -> list[list[float]]:
         """``Sums.look`` of all; invalid entries are replaced, or without limits refused."""
         largest = LARGEST if limits is None else limits.largest
         found = []
         for index in range(len(self.tensors)):
-            energies = sums.look(self, index, largest, with_energies)
+            energies = sums.look(self, index, largest)
             if energies is None:
                 if limits is None:
                     raise self._invalid(index)
                 self._replace(index, limits)
                 # replacements are within the limits, so this look finds the energies
-                energies = sums.look(self, index, LARGEST, with_energies)
+                energies = sums.look(self, index, LARGEST)
             found.append(energies or [])
         return found
 

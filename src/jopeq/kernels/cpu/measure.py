@@ -18,15 +18,13 @@ class CompiledSums(Sums):
     An energy of at most largest² shows that no entry is larger; else the plain path looks.
     """
 
-    def look(
-        self, entries: Entries, tensor: int, largest: float, with_energies: bool
-    ) -> list[float] | None:
+    def look(self, entries: Entries, tensor: int, largest: float) -> list[float] | None:
         row = entries.rows[tensor]
         if row is not None and len(row):
             energies = chunk_sums(row, 0.0)
             if sum(energies) <= largest * largest:
                 return energies
-        return super().look(entries, tensor, largest, with_energies)
+        return super().look(entries, tensor, largest)
 
     def add_up(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
         row = entries.rows[tensor]
