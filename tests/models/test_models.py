@@ -244,8 +244,9 @@ def test_a_fit_can_be_stopped_kept_and_resumed(name, tmp_path):
     assert (again.predict(HOSPITALS[0]) == fit.predict(HOSPITALS[0])).all()
     assert json.loads((tmp_path / "fit.json").read_text())["model"]["model"] == model.word
     for text in ("", "[]", "{}", '{"format": "jopeq-fit-1"}'):
+        (tmp_path / "fit.json").write_text(text)
         with pytest.raises(ValueError, match="no fit"):
-            Fit.from_json(text)
+            Fit.load(tmp_path / "fit.json")
     with pytest.raises(ValueError, match="sums"):
         model.finish(State())
 

@@ -216,16 +216,17 @@ class Fit(Mapping[str, Coefficient]):
         kept = {one.name: plain(getattr(self, one.name)) for one in fields(self)[1:]}
         return {**kept, "format": _FORMAT, "model": json.loads(self.model.spec)}
 
-    def to_json(self) -> str:
-        return json.dumps(self.as_dict())
+    def save(self, path: str | Path) -> None:
+        with atomic(Path(path)) as file:
+            file.write(json.dumps(self.as_dict()).encode())
 
     @classmethod
-    def from_json(cls, text: str) -> Fit:
-        """The fit in a text of ``to_json``, or ``ValueError``."""
+    def load(cls, path: str | Path) -> Fit:
+        """The fit that ``save`` wrote, or ``ValueError``."""
         from jopeq.models.model import model_from_spec
 
         try:
-            kept = json.loads(text)
+            kept = json.loads(Path(path).read_text())
             if kept.pop("format") != _FORMAT:
                 raise KeyError("format")
             kept["model"] = model_from_spec(json.dumps(kept["model"]))
@@ -236,14 +237,6 @@ class Fit(Mapping[str, Coefficient]):
             return cls(**kept)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no fit that Fit.save wrote: {error}") from error
-
-    def save(self, path: str | Path) -> None:
-        with atomic(Path(path)) as file:
-            file.write(self.to_json().encode())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Fit:
-        return cls.from_json(Path(path).read_text())
 
     def to_sklearn(self) -> Any:
         """A fitted scikit-learn estimator for rows of ``feature_names_in_``.

@@ -86,15 +86,8 @@ class Scoring:
 
     @property
     def spec(self) -> str:
-        """All terms as JSON, for ``from_spec``."""
+        """All terms as JSON, which both ends compare."""
         return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_spec(cls, spec: str) -> Scoring:
-        try:
-            return cls(**json.loads(spec))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"spec does not describe an evaluation: {error}") from error
 
     @property
     def figures(self) -> tuple[str, ...]:
