@@ -91,6 +91,7 @@ def test_channels_are_values():
         (((TOTAL, 0), (TOTAL,)), (0.0, 1.0), "counts"),
         (((TOTAL, 1), (TOTAL, 0)), (0.0, 1.0), "counts"),
         (((TOTAL + 1, -1), (TOTAL, 0)), (0.0, 1.0), "counts"),
+        (((TOTAL - 0.5, 0.5), (TOTAL, 0)), (0.0, 1.0), "counts"),
         (((TOTAL, 0), (TOTAL, 0)), (0.0, math.nan), "values"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jopeq import scheme
-from jopeq.entries.spread import best_spread, clipping_error, normalised_error
+from jopeq.entries.spread import best_spread, beyond_ball, normalised_error
 
 NUMBERS = [  # rate, spread, clients, normalised error; ε = 4
     (2.0, 3.0, 1, 0.86),
@@ -71,7 +71,7 @@ def test_the_clipping_error_is_that_of_clipped_gaussians(dimension, sigma, asser
     draws = np.random.default_rng(3).normal(size=(200_000, dimension)) * sigma
     norms = np.linalg.norm(draws, axis=1)
     cut = draws * np.minimum(1.0, 1.0 / norms)[:, None]
-    assert_mean(np.square(cut - draws).mean(axis=1), clipping_error(sigma, dimension))
+    assert_mean(np.square(cut - draws).mean(axis=1), beyond_ball(sigma, dimension, 2) / dimension)
 
 
 @pytest.mark.parametrize(

@@ -91,17 +91,15 @@ class Channel:
     is_dither_shared: bool = True
 
     def __post_init__(self) -> None:
-        counts = tuple(tuple(operator.index(count) for count in row) for row in self.counts)
-        values = tuple(float(value) for value in self.values)
-        object.__setattr__(self, "counts", counts)
-        object.__setattr__(self, "values", values)
-        is_whole = all(min(row) >= 0 and sum(row) == TOTAL for row in counts)
+        counts, values = self.counts, self.values
+        is_whole = {type(count) for row in counts for count in row} == {int}
+        is_whole = is_whole and all(min(row) >= 0 and sum(row) == TOTAL for row in counts)
         if not (2 <= len(values) <= MAX_LETTERS and all(map(math.isfinite, values))):
             raise ValueError(f"values must name 2 to {MAX_LETTERS} finite letters, got {values}")
         if len(counts) < 2 or {*map(len, counts)} != {len(values)} or not is_whole:
             raise ValueError(
-                "counts must have two rows or more, each of one count a letter, not negative and "
-                "of sum 2**32: round to integers before building a Channel"
+                "counts must have two rows or more of whole numbers, one for each letter, not "
+                "negative and of sum 2**32"
             )
 
     @property

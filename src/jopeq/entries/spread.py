@@ -25,17 +25,12 @@ _RANGE = (0.3, 12.0)
 _EDGES = np.linspace(0.0, 1.0, 33)  # of norms that are looked at together
 
 
-def clipping_error(sigma: float, dimension: int) -> float:
-    """The mean squared error of clipping, E(‖x‖ − 1)₊²/L, for Gaussian x with σ an entry.
+def beyond_ball(sigma: float, dimension: int, power: int) -> float:
+    """E(‖x‖ − 1)₊^power for Gaussian x with σ an entry: squared and over L, the error of clipping.
 
-    >>> round(clipping_error(1 / 3, 1), 7)
+    >>> round(beyond_ball(1 / 3, 1, power=2), 7)
     4.52e-05
     """
-    return _beyond(sigma, dimension, 2) / dimension
-
-
-def _beyond(sigma: float, dimension: int, power: int) -> float:
-    """E(‖x‖ − 1)₊^power."""
     from scipy import integrate, special
 
     half = 0.5 * dimension
@@ -61,7 +56,7 @@ def normalised_error(scheme: Scheme, spread: float, clients: float = 1) -> float
 
     size = scheme.dimension
     sigma = 1.0 / (spread * math.sqrt(size))
-    bias, variance = clipping_error(sigma, size), 0.0
+    bias, variance = beyond_ball(sigma, size, 2) / size, 0.0
     curve = _curve(scheme)
     if curve is None:
         variance = scheme.codec.distortion_for(sigma)
@@ -70,7 +65,7 @@ def normalised_error(scheme: Scheme, spread: float, clients: float = 1) -> float
         below = special.gammainc(0.5 * size, 0.5 * np.square(_EDGES / sigma))
         weights = np.append(np.diff(below), 1.0 - below[-1])
         bias += float(weights @ np.square(means)) / size
-        bias -= 2.0 * float(means[-1]) * _beyond(sigma, size, 1) / size
+        bias -= 2.0 * float(means[-1]) * beyond_ball(sigma, size, 1) / size
         variance = float(weights @ (energies - np.square(means) / size))
     return (bias + variance / clients) / sigma**2
 

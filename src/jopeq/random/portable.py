@@ -1,9 +1,8 @@
 """Arithmetic and draws that have the same bits on every machine.
 
-log, exp and circle points are made of +, −, ×, ÷ and √ alone. Those five are exact to the last bit
-on every IEEE 754 machine, the library functions of the same name are not. Written this way, NumPy,
-a compiled loop and a GPU draw the same noise from the same bits. All are accurate to a few units of
-10⁻¹⁶, relative; the tests compare them with NumPy's.
+log, exp and circle points are made of +, −, ×, ÷ and √ alone, which are exact to the last bit on
+every IEEE 754 machine, so that NumPy, a compiled loop and a GPU draw the same noise from the same
+bits. All are accurate to a few units of 10⁻¹⁶, relative.
 
 The elementary laws are drawn from a private stream, entry by entry and in any order. Draw ``i`` of
 a sampler reads its own fixed words of the stream, so a chunk can be drawn without drawing what
