@@ -13,18 +13,7 @@ from jopeq.wire.entries import LANES, READ_CHUNK, Entries, Sums
 
 
 class CompiledSums(Sums):
-    """``Sums`` by kernels, where entries lie side by side.
-
-    An energy of at most largest² shows that no entry is larger; else the plain path looks.
-    """
-
-    def look(self, entries: Entries, tensor: int, largest: float) -> list[float] | None:
-        row = entries.rows[tensor]
-        if row is not None and len(row):
-            energies = chunk_sums(row, 0.0)
-            if sum(energies) <= largest * largest:
-                return energies
-        return super().look(entries, tensor, largest)
+    """``Sums`` by kernels, where entries lie side by side."""
 
     def add_up(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
         row = entries.rows[tensor]
