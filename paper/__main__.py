@@ -13,7 +13,7 @@ from rich.console import Console
 from jopeq.errors import JoPEQError
 from jopeq_lab.training.config import check_device
 from jopeq_lab.training.data import Dataset, load
-from paper import cifar, mnist, results, theory
+from paper import cifar, mnist, results
 from paper.attacks import attack_figure
 from paper.runs import Run, run_job, run_jobs
 
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         elif given.name in ATTACKS:
             _attack(given)
         if given.name in WRITTEN:
-            theory.compute(given.results / theory.FILE)
+            results.compute(given.results / results.THEORY_FILE)
         left_out = results.run(given.results, page)
         print(f"wrote {page}")
         for place, why in mnist.REFUSED.items():

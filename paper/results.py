@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,21 @@ from numpy.typing import NDArray
 
 from jopeq.errors import DataError
 from jopeq.files import atomic
+from jopeq.versions import versions
 from jopeq_lab.attacks.similarity import RECOVERED
-from paper import attacks, cells, cifar, claims, figures, mnist, theory
+from paper import attacks, cells, cifar, claims, figures, mnist
 from paper.attacks import ATTACKS_FILE, PICTURES_FILE, read_attacks, read_pictures
 from paper.runs import Job, Run, job_key, read_records, run_key
-from paper.words import environment
+from paper.theorems import claims as theorem_claims
+from paper.theorems.aggregation import aggregation_part
+from paper.theorems.convergence import TAIL, convergence_part, weights
+from paper.theorems.dither import dither_part
+from paper.theorems.figures import SIGMAS, drawn
+from paper.theorems.mechanisms import mechanisms_part
+from paper.theorems.noise_share import noise_share_part
+from paper.theorems.setting import Effort
+from paper.theorems.total_error import resolution, total_error_part
+from paper.words import environment, listed, percent, short, signed
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,99 @@ def attacks_of(name: str, path: Path, images: int = cells.IMAGES) -> pd.DataFram
     return frame
 
 
+# The theorems: ``results/theory.json`` holds their numbers, one part each
+
+Parts = Mapping[str, Mapping[str, Any]]
+
+PARTS: Mapping[str, Callable[[Effort], dict[str, Any]]] = {
+    "dither": dither_part,
+    "total_error": total_error_part,
+    "noise_share": noise_share_part,
+    "aggregation": aggregation_part,
+    "convergence": convergence_part,
+    "mechanisms": mechanisms_part,
+}
+DIGITS = 6
+THEORY_FILE = "theory.json"
+
+
+def theory_section(results: Path) -> tuple[str, dict[Path, bytes]]:
+    """Render the text and its figures; empty if ``results`` has no numbers of the theorems.
+
+    Raises unless every claim of the text holds and every figure can be drawn.
+    """
+    if not (results / THEORY_FILE).exists():
+        return "", {}
+    try:
+        parts = read_theory(results / THEORY_FILE)
+        return theory_text(parts), drawn(parts)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = f"{THEORY_FILE} is not as it was kept ({type(error).__name__}: {error})"
+        raise DataError(f"{reason}: delete it and run `python -m paper theory`") from error
+
+
+def compute(path: Path, effort: Effort | None = None) -> dict[str, Any]:
+    """Compute the parts that ``path`` lacks, or holds with another effort; returns all of them."""
+    effort = effort or Effort()
+    kept = read_theory(path) if path.exists() else {}
+    used = json.loads(json.dumps(asdict(effort)))
+    for name, part in PARTS.items():
+        if kept.get(name, {}).get("effort") != used:
+            about = {"effort": used, "versions": versions("numpy", "scipy")}
+            kept[name] = {**about, **_rounded(part(effort))}
+            _write(path, {part: kept[part] for part in PARTS if part in kept})
+    return {name: kept[name] for name in PARTS}
+
+
+def read_theory(path: Path) -> dict[str, Any]:
+    """Read the numbers that ``compute`` kept."""
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def theory_text(parts: Parts) -> str:
+    """The text; raises if the numbers do not support a sentence of it."""
+    theorem_claims.check(parts)
+    rows, start = parts["convergence"]["rows"], parts["convergence"]["from_optimum"]
+    ends = {(r["problem"], r["split"], r["scheme"]): r["losses"][-1] for r in rows}
+    template = environment().get_template("theory.md.j2")
+    return template.render(
+        **parts,
+        listed=listed,
+        percent=percent,
+        short=short,
+        signed=signed,
+        claims=theorem_claims,
+        line={(row["epsilon"], row["rate"]): row for row in parts["total_error"]["line"]},
+        points=theorem_claims.map_points(parts["noise_share"]),
+        resolution=resolution(parts["total_error"]["samples"]),
+        digits=DIGITS,
+        bar_sigmas=SIGMAS,
+        tail=TAIL,
+        squared_weights=float((weights("unequal") ** 2).sum()),
+        costs=[end / ends[*at, "none"] for (*at, name), end in ends.items() if name == "jopeq"],
+        over=max(m / b for m, b in zip(start["losses"], start["printed"], strict=True)),
+    )
+
+
+def _write(path: Path, parts: Parts) -> None:
+    """Write all or nothing: an interrupted run leaves the file unchanged."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f" {json.dumps(name)}: {json.dumps(part)}" for name, part in parts.items()]
+    with atomic(path) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def _rounded(value: Any) -> Any:
+    """Round to six digits, more than these numbers deserve; JSON knows no infinity."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value
+
+
 # The page
 
 
@@ -124,7 +229,7 @@ def run(folder: Path, page: Path) -> list[str]:
 
     Nothing is written unless every claim of the page holds.
     """
-    results, (theorems, pictures) = read_results(folder), theory.section(folder)
+    results, (theorems, pictures) = read_results(folder), theory_section(folder)
     if not (results.sections or theorems):
         raise DataError(f"{folder} holds no whole table or figure: name the folder of the runs")
     claims.check(without_added(results))

@@ -23,7 +23,7 @@ def test_a_page_is_not_replaced_by_nothing(tmp_path, capsys):
 def test_a_page_that_cannot_be_written_shows_before_the_work(tmp_path, monkeypatch, capsys, name):
     (tmp_path / "file").touch()
     (tmp_path / "folder.md").mkdir()
-    monkeypatch.setattr("paper.theory.compute", pytest.fail)
+    monkeypatch.setattr("paper.results.compute", pytest.fail)
     monkeypatch.setattr(command, "_load", pytest.fail)
     for place in ("file/page.md", "folder.md"):
         arguments = [name, "--results", str(tmp_path / "r"), "--page", str(tmp_path / place)]

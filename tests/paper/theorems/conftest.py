@@ -19,7 +19,7 @@ def quick():
 @pytest.fixture(scope="session")
 def quick_theory(tmp_path_factory, quick):
     """The file of the experiments at that size, and what is in it."""
-    from paper.theory import compute
+    from paper.results import compute
 
     path = tmp_path_factory.mktemp("theory") / "theory.json"
     return path, compute(path, quick)
@@ -28,7 +28,7 @@ def quick_theory(tmp_path_factory, quick):
 @pytest.fixture
 def kept():
     """The results that are committed."""
-    from paper.theory import read_theory
+    from paper.results import read_theory
 
     return read_theory(KEPT)
 
