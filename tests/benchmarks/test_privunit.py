@@ -2,9 +2,8 @@
 
 import math
 
-import numpy as np
 import pytest
-from scipy import integrate, optimize, stats
+from scipy import integrate, stats
 
 import jopeq
 
@@ -17,17 +16,7 @@ def privunit(load):
 DIMENSIONS = (1_000, 7_850, 100_000, 1_000_000)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 4.0, 8.0, 16.0])
-def test_the_threshold_has_the_largest_gain(privunit, epsilon):
-    def loss(z):
-        return -stats.norm.pdf(z) * np.expm1(epsilon) / (1.0 + stats.norm.sf(z) * np.expm1(epsilon))
-
-    best = optimize.minimize_scalar(loss, bounds=(0.0, 12.0), method="bounded")
-    assert privunit.threshold(epsilon) == pytest.approx(best.x, abs=1e-4)
-    assert privunit.threshold(epsilon) == pytest.approx(-best.fun, rel=1e-6)  # E t = γ there
-
-
-@pytest.mark.parametrize("epsilon", [1.0, 4.0, 16.0])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 16.0])
 def test_the_error_is_that_of_the_law(privunit, epsilon):
     """E t = γ and the error, from the density of t by quadrature; the density's ratio is e^ε."""
     gamma = privunit.threshold(epsilon)

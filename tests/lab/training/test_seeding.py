@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from jopeq_lab.training.partition import KINDS, _shares, partition, weights
+from jopeq_lab.training.partition import KINDS, _shares, partition
 from jopeq_lab.training.seeding import generator, permutation, place_seed, seeded
 
 
@@ -20,15 +20,11 @@ def test_seeds_differ_by_seed_purpose_and_place():
     assert len(seeds) == len(asked)
 
 
-def test_only_integers_are_seeds_and_places():
-    assert place_seed(0, "batches", 3, 1) == 5203176446503835429  # another is another run
+def test_seeds_never_change():
+    """Another is another run."""
+    assert place_seed(0, "batches", 3, 1) == 5203176446503835429
     assert place_seed(7, "dropout") == 8791231513503401961
-    for kind in (np.int64, np.uint8, np.int32):
-        assert place_seed(kind(5), "batches", kind(3)) == place_seed(5, "batches", 3)
-    for wrong in (0.5, 1.0, "0", None):
-        for arguments in ((wrong, "batches", 0), (0, "batches", wrong)):
-            with pytest.raises(TypeError):
-                place_seed(*arguments)
+    assert place_seed(np.int64(5), "batches", np.uint8(3)) == place_seed(5, "batches", 3)
 
 
 @pytest.mark.parametrize("name", ["cpu", *["cuda", "cuda:0"] * torch.cuda.is_available()])
@@ -98,15 +94,6 @@ def test_dirichlet_shares_follow_their_law(assert_follows):
         assert np.allclose(shares.sum(axis=1), 1.0)
         for column in shares.T:
             assert_follows(column, stats.beta(alpha, 2 * alpha).cdf)
-
-
-def test_weights():
-    parts = partition(LABELS, 7, "dirichlet")
-    assert weights(parts).sum() == pytest.approx(1.0)
-    assert weights(parts) * 2000 == pytest.approx([len(part) for part in parts])
-    for nothing in ([[], []], []):
-        with pytest.raises(ValueError, match="at least one sample"):
-            weights(nothing)
 
 
 def test_permutations_are_uniform(assert_counts):
