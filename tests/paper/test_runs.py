@@ -35,21 +35,6 @@ def test_a_run_keeps_what_a_table_needs(monkeypatch):
     assert run_job(small()).test_accuracy == train(small().config).test_accuracy
 
 
-@pytest.mark.parametrize(
-    ("data", "model", "lr", "curves"),
-    [
-        ("mnist", "linear", 0.1, (True, False)),
-        ("mnist", "cnn", 0.1, (False, False)),
-        ("cifar10", "cifar-cnn", 0.1, (True, True)),
-        ("cifar10", "cifar-cnn", 0.01, (True, False)),
-    ],
-)
-def test_no_more_rounds_are_kept_than_are_shown(data, model, lr, curves):
-    result = train(small(rounds=1).config)
-    run = runs.kept(small(data=data, model=model, lr=lr), result, [0.5])
-    assert (bool(run.validation), bool(run.test)) == curves
-
-
 def test_runs_are_kept_as_they_come_and_not_made_twice(tmp_path):
     path, seen = tmp_path / "folder" / "runs.jsonl", []
     jobs = [small(seed=seed) for seed in range(3)]

@@ -6,12 +6,8 @@ import types
 from importlib import import_module
 
 import pytest
-import torch
 from torch import nn
 
-import jopeq
-from jopeq.cli.output import make_console, print_table
-from jopeq_lab.attacks.compare import Outcome
 from jopeq_lab.cli.attack import check_out
 
 attack = import_module("jopeq_lab.cli.attack")  # the module, not the command
@@ -46,20 +42,6 @@ def test_one_command_attacks_a_scheme_and_draws_it(run, tmp_path, monkeypatch):
     for words in ("raw", "jopeq", "adaptive", "95%"):
         assert words in result.output
     assert max(map(len, result.output.splitlines())) <= 80
-
-
-def test_the_widest_table_fits_eighty_columns(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    label = "response, epsilon=16.0, rate=8.0, clip=0.125, a_parameter_with_a_name_of_its_own=12345"
-    found = [
-        Outcome(label, "", method, torch.ones(1), [0.0], [100.0], [1.0], ["converged"], 1, 1.0)
-        for method in ("inverting", "idlg")
-    ]
-    schemes = {label: jopeq.scheme("response", epsilon=16.0, rate=8.0)}
-    print_table(make_console(), attack.attack_table(found, schemes, torch.zeros(1, 1, 8, 8), "mlp"))
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "1/1" in "".join(lines)
 
 
 def test_an_own_model(run, tmp_path):

@@ -44,9 +44,7 @@ def test_out_and_resume(invoke, tmp_path):
     written = record.CONFIG, record.ROUNDS, record.SUMMARY, record.CURVES
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {*written, record.CHECKPOINT}
-    again = invoke(*SMALL, "--out", folder)
-    assert again.exit_code == 2
-    assert "already holds a run" in again.output
+    assert invoke(*SMALL, "--out", folder).exit_code == 2  # it holds a run
     resumed = invoke(*SMALL, "--out", folder, "--resume", "--rounds", "4")
     assert resumed.exit_code == 0, resumed.output
     assert len(record.read_rounds(tmp_path / "run" / record.ROUNDS)) == 4

@@ -7,10 +7,11 @@ import struct
 import tarfile
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from jopeq_lab.training import data, models, simulation
+from jopeq_lab.training import data, models, record, simulation
 from jopeq_lab.training.config import TrainConfig
 from jopeq_lab.training.local import LocalTrainer
 
@@ -208,3 +209,17 @@ CLUSTERS = make_clusters()
 def run(model=None, **options):
     """A short run, with changes."""
     return simulation.train(short(**options), dataset=CLUSTERS, model=model)
+
+
+def stopped_and_resumed(config, last, dataset, folder):
+    """A run that is stopped after round ``last`` and goes on, and the rounds on record."""
+
+    def stop(done, _):
+        if done.round == last:
+            raise KeyboardInterrupt
+
+    given = {"dataset": dataset, "out": folder}
+    with pytest.raises(KeyboardInterrupt):
+        simulation.train(config, progress=stop, **given)
+    resumed = simulation.train(config, resume=True, **given)
+    return resumed, [done.round for done in record.read_rounds(folder / record.ROUNDS)]

@@ -12,8 +12,8 @@ from jopeq.sums.record_accounting import least_multiplier
 from jopeq_lab.training import data, features
 from jopeq_lab.training.config import BASELINES
 from jopeq_lab.training.hospitals import Hospitals
-from jopeq_lab.training.record import ROUNDS, read_rounds
 from jopeq_lab.training.simulation import HospitalsConfig, Simulation, train
+from tests.lab.training.small import stopped_and_resumed
 
 CLASSES = 4
 BETTER_THAN_CHANCE = 0.25 + 5 * 0.031  # its standard error on 200 test images
@@ -108,16 +108,8 @@ def test_hospitals_may_be_unequal_and_few_records_are_given_out(quadrants):
 def test_a_run_goes_on_where_it_stopped(quadrants, tmp_path):
     config = small(records(sampling=1.0), baseline="none", partition="dirichlet")
     straight = train(config, dataset=quadrants)
-
-    def stop(metrics, _):
-        if metrics.round == 4:
-            raise KeyboardInterrupt
-
-    given = {"dataset": quadrants, "out": tmp_path}
-    with pytest.raises(KeyboardInterrupt):
-        train(config, progress=stop, **given)
-    resumed = train(config, resume=True, **given)
-    assert [metrics.round for metrics in read_rounds(tmp_path / ROUNDS)] == [1, 2, 3, 4, 5, 6]
+    resumed, rounds = stopped_and_resumed(config, 4, quadrants, tmp_path)
+    assert rounds == [1, 2, 3, 4, 5, 6]
     ours, theirs = (list(one.model.parameters()) for one in (resumed, straight))
     for mine, other in zip(ours, theirs, strict=True):  # records sit in random slots: they round
         assert torch.allclose(mine, other, rtol=0.0, atol=1e-4)

@@ -14,8 +14,9 @@ from jopeq_lab.training import features
 from jopeq_lab.training.cohorts import Central, mechanism
 from jopeq_lab.training.descent import Descent, Server
 from jopeq_lab.training.partition import cohorts, give_out
-from jopeq_lab.training.record import ROUNDS, CheckpointError, read_rounds
+from jopeq_lab.training.record import CheckpointError
 from jopeq_lab.training.simulation import PeopleConfig, Simulation, train
+from tests.lab.training.small import stopped_and_resumed
 
 BETTER_THAN_CHANCE = 0.25 + 5 * 0.031  # its standard error on 200 test images
 SUM = jopeq.ClientSum(epsilon=4.0, clip=1.0, clients=300, threshold=300)
@@ -152,20 +153,11 @@ def test_the_update_is_the_gradient_of_the_person(quadrants):
 
 def test_a_resumed_run_is_the_same_run(quadrants, tmp_path):
     """Of people without noise, with a center: round 0."""
-
-    def stop(done, _):
-        if done.round == 2:
-            raise KeyboardInterrupt
-
-    given = {"dataset": quadrants, "out": tmp_path}
-    whole = train(config(center=0.1), dataset=quadrants)
-    with pytest.raises(KeyboardInterrupt):
-        train(config(center=0.1), progress=stop, **given)
+    resumed, rounds = stopped_and_resumed(config(center=0.1), 2, quadrants, tmp_path)
+    assert resumed.test == train(config(center=0.1), dataset=quadrants).test
+    assert rounds == [0, 1, 2, 3, 4]
     with pytest.raises(CheckpointError, match="rounds"):  # another number is another population
-        train(config(center=0.1, rounds=5), resume=True, **given)
-    resumed = train(config(center=0.1), resume=True, **given)
-    assert resumed.test == whole.test
-    assert [done.round for done in read_rounds(tmp_path / ROUNDS)] == [0, 1, 2, 3, 4]
+        train(config(center=0.1, rounds=5), resume=True, dataset=quadrants, out=tmp_path)
 
 
 @pytest.mark.parametrize(
