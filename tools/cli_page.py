@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
+import torch
 import typer
 
 from jopeq.cli import app as jopeq_app
@@ -42,7 +42,7 @@ EXAMPLES = {
         "jopeq fit --csv one.csv --csv two.csv --csv three.csv --outcome died "
         "--number 'age 18 100' --category 'sex F M' --records 4200 --epsilon 1"
     ),
-    "jopeq doctor": "jopeq doctor model.npz",
+    "jopeq doctor": "jopeq doctor model.pt",
     "jopeq ledger init": "jopeq ledger init ledger.json --budget 2 --delta 1e-5",
     "jopeq ledger show": "jopeq ledger show ledger.json",
     "jopeq ledger plan": "jopeq ledger plan ledger.json --rounds 10 --clients 5 --records 2700",
@@ -141,10 +141,8 @@ def run() -> dict[str, str]:
     """What each example prints in a terminal of 80 columns, one after the other in one folder."""
     printed = {}
     with tempfile.TemporaryDirectory() as folder:
-        np.savez(
-            Path(folder) / "model.npz",
-            **{"fc.weight": np.zeros((10, 784), "f4"), "fc.bias": np.zeros(10, "f4")},
-        )
+        state = {"fc.weight": torch.zeros(10, 784), "fc.bias": torch.zeros(10)}
+        torch.save(state, Path(folder) / "model.pt")
         for name in ("one", "two", "three"):
             lines = ["age,sex,died"]
             for number in range(1400):
