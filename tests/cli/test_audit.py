@@ -76,11 +76,12 @@ RECORDS = {"clients": 4, "clip": 1.0, "epsilon": 4.0, "records": 1000, "threshol
     ],
 )  # fmt: skip
 def test_real_sums_are_attacked_too(run, words, unit, terms):
-    result = run("--epsilon", "4", "--scheme", *words)
+    words = ("--draws", "100000", "--confidence", "0.999999", "--scheme", *words)
+    result = run("--epsilon", "4", *words)
     assert result.exit_code == 0, result.output
     for beginning in ("nominal", "proven", "estimated", "shown", "Holds if"):
         assert line_of(result.stdout, beginning)
-    found = json.loads(run("--epsilon", "4", "--scheme", *words, "--json").stdout)
+    found = json.loads(run("--epsilon", "4", *words, "--json").stdout)
     assert json.loads(found["scheme"])[1] == terms
     assert found["empirical"]["lower"] < found["estimated"] <= found["proven"] <= 4.0
     assert found["estimated"] > 0.8 * found["proven"]

@@ -19,7 +19,6 @@ from jopeq.analysis.empirical import (
     bet,
     check_effort,
     empirical_epsilon,
-    report_epsilon,
 )
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
 from jopeq.random.streams import SEED_BYTES, PrivateStream, SharedStream
@@ -101,8 +100,7 @@ def audit(
     """
     if isinstance(scheme, RecordSum | ClientSum):
         return _audit_sums(scheme, draws, confidence)
-    attack: Any = report_epsilon if isinstance(scheme, Sphere) else empirical_epsilon
-    shown = attack(scheme, draws=draws, confidence=confidence, noise=noise)
+    shown = empirical_epsilon(scheme, draws=draws, confidence=confidence, noise=noise)
     proven = scheme.guarantee.epsilon
     return Audit(scheme, proven, shown, _explain(scheme), exact=exact_epsilon(scheme))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ def check_effort(draws: int, confidence: float) -> int:
 
 
 def empirical_epsilon(
-    scheme: Scheme,
+    scheme: Scheme | Sphere,
     *,
     draws: int = 200_000,
     confidence: float = 0.95,
@@ -85,58 +86,47 @@ def empirical_epsilon(
 ) -> EmpiricalEpsilon:
     """The bound of the best bet found."""
     draws = check_effort(draws, confidence)
-    private = private_stream(noise)
     best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, NO_BET)
+    attacks: Any = _report_attacks if isinstance(scheme, Sphere) else _attacks
+    for label, ours, theirs, bets in attacks(scheme, draws, private_stream(noise)):
+        # all bets together have the confidence requested
+        limits = 1.0 - (1.0 - confidence) / bets, 1.0 - (1.0 - CERTAIN) / bets
+        best = best.or_bet(label, *bet(ours, theirs, limits))
+    if not isinstance(scheme, Sphere) and _repeats(scheme):
+        event = "two payloads of one update are the same"
+        return replace(best, lower=math.inf, certain=math.inf, event=event)
+    return best
+
+
+Attacks = Iterator[tuple[str, Integers, Integers, int]]
+"""(label, letters seen under one input, under the other, the number of bets)."""
+
+
+def _attacks(scheme: Scheme, draws: int, private: PrivateStream) -> Attacks:
     bets = list(_bets(scheme))
     shares = len(bets) + 1  # the last one bets on ``encode``
-    each = draws // shares
-    limits = _limits(confidence, shares)
-    place = 0
+    each, place = draws // shares, 0
     for label, word, *pair in bets:
         seen = []
         for inputs in pair:
             seen.append(_draw(scheme, inputs, word, each, private, place))
             place += each * len(inputs)
-        best = best.or_bet(label, *bet(seen[0], seen[1], limits))
+        yield label, seen[0], seen[1], shares
     if scheme.guarantee.unit == "sample" and scheme.codec.is_scaled:
-        if _repeats(scheme):
-            event = "two payloads of one update are the same"
-            return replace(best, lower=math.inf, certain=math.inf, event=event)
-        ends = [_encode_ends(scheme, sign, each, private, place) for sign in (1.0, -1.0)]
-        best = best.or_bet("encode", *bet(ends[0], ends[1], limits))
-    return best
+        ends = (_encode_ends(scheme, sign, each, private, place) for sign in (1.0, -1.0))
+        yield "encode", next(ends), next(ends), shares
 
 
-def report_epsilon(
-    scheme: Sphere,
-    *,
-    draws: int = 200_000,
-    confidence: float = 0.95,
-    noise: PrivateStream | None = None,
-) -> EmpiricalEpsilon:
-    """The best bet on reports of a one-entry update, by an attacker who knows the codebook."""
-    draws = check_effort(draws, confidence)
-    private = private_stream(noise)
-    best = EmpiricalEpsilon(0.0, 0.0, confidence, draws, NO_BET)
+def _report_attacks(scheme: Sphere, draws: int, private: PrivateStream) -> Attacks:
+    """Reports of a one-entry update, to an attacker who knows the codebook."""
     bets = [(number, length) for number in range(_CODEBOOKS) for length in (1.0, _OUTSIDE)]
     for place, (number, length) in enumerate(bets):
-        terms = scheme.round(dimension=1, seed=bytes([number]) * 32)
-        ours, theirs = (
-            terms.draws(
-                np.array([sign * length * scheme.clip]),
-                count=draws // len(bets),
-                noise=_branch(private, 2 * place + (sign > 0)),
-            )[:, None]
-            for sign in (1.0, -1.0)
-        )
-        label = f"codebook {number}, length {length:g} times the clip"
-        best = best.or_bet(label, *bet(ours, theirs, _limits(confidence, len(bets))))
-    return best
-
-
-def _limits(confidence: float, bets: int) -> tuple[float, float]:
-    """(confidence, certainty) of one bet, such that all bets together have those requested."""
-    return 1.0 - (1.0 - confidence) / bets, 1.0 - (1.0 - CERTAIN) / bets
+        terms, seen = scheme.round(dimension=1, seed=bytes([number]) * 32), []
+        for sign in (1.0, -1.0):
+            update, own = np.array([sign * length * scheme.clip]), 2 * place + (sign > 0)
+            drawn = terms.draws(update, count=draws // len(bets), noise=_branch(private, own))
+            seen.append(drawn[:, None])
+        yield f"codebook {number}, length {length:g} times the clip", seen[0], seen[1], len(bets)
 
 
 def _branch(private: PrivateStream, number: int) -> PrivateStream:
@@ -164,7 +154,10 @@ def _encode_ends(
 
 def _repeats(scheme: Scheme) -> bool:
     """True if two payloads under one seed are equal, so that the noise is not fresh."""
-    if scheme.guarantee.nominal is None or not scheme.guarantee.epsilon <= _REPEATS_BELOW:
+    promised = scheme.guarantee
+    if not (promised.unit == "sample" and scheme.codec.is_scaled and promised.nominal is not None):
+        return False
+    if not promised.epsilon <= _REPEATS_BELOW:
         return False
     plain = _plain(scheme)
     update = np.zeros(4096 * plain.dimension)

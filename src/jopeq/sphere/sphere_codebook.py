@@ -107,26 +107,16 @@ def scores(
         return kernels.cpu.codeword_scores(
             turned, clients.astype(np.uint32), plan.vectors, plan.block, _blocks_bytes(plan), shared
         )
-    found = [
-        _scores(own, plan, shared, client)
-        for own, client in zip(turned, clients.tolist(), strict=True)
-    ]
-    products, firsts, blocks = (np.array(part) for part in zip(*found, strict=True))
-    return products, firsts, blocks
-
-
-def _scores(
-    turned: NDArray[np.int32], plan: SpherePlan, shared: SharedStream, client: int
-) -> Scores:
-    blocks = _vector_blocks(plan, shared, client)
-    rows = turned.reshape(plan.blocks, plan.block)
-    products, firsts = np.empty((2, plan.vectors), dtype=np.int64)
+    products, firsts = np.empty((2, len(clients), plan.vectors), dtype=np.int64)
+    blocks = np.array([_vector_blocks(plan, shared, client) for client in clients.tolist()])
     step = max(1, _CHUNK // plan.block)
-    for first in range(0, plan.vectors, step):
-        here = slice(first, min(first + step, plan.vectors))
-        draws = _vector_draws(plan, shared, client, first, here.stop - first).astype(np.int64)
-        products[here] = np.einsum("ij,ij->i", draws, rows[blocks[here]])
-        firsts[here] = draws[:, 0]
+    for row, client in enumerate(clients.tolist()):
+        own = turned[row].reshape(plan.blocks, plan.block)
+        for first in range(0, plan.vectors, step):
+            here = slice(first, min(first + step, plan.vectors))
+            draws = _vector_draws(plan, shared, client, first, here.stop - first).astype(np.int64)
+            products[row, here] = np.einsum("ij,ij->i", draws, own[blocks[row, here]])
+            firsts[row, here] = draws[:, 0]
     return products, firsts, blocks
 
 
