@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from jopeq_lab.pictures.colours import GREY, LOOKS
 from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
-from templates import rendered
 
 _SHARE = 0.1
 _SHOWN = ("100000", "8")
@@ -131,8 +132,14 @@ def people_page(results: Results) -> str:
         "small": _size(server["peak"][few]),
         "large": _size(server["peak"][many]),
     }
-    return rendered(
-        "people.md.j2",
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,  # a name that the template lacks is an error
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("people.md.j2").render(
         results,
         tables=tables,
         deviations=deviations,

@@ -23,11 +23,14 @@ from rich.table import Table
 from aggregation import measure_aggregation
 from codec import measure_codecs, measure_plain, measure_threads
 from first_call import measure_first_call
+from jopeq_lab.pictures.colours import INK, PAGE, look_of
+from jopeq_lab.pictures.drawing import dress, name_lines, new_panels, plain_log, save
 from peers import measure_peers
-from speed_figure import draw_speed
-from speed_tables import all_tables
+from speed_tables import WAYS, Results, all_tables
 from stages import measure_stages
 from timing import cores, load, machine
+
+SHOWN = ("sdq", "response", "jopeq", "jopeq A2", "sdq A2")  # in the figure
 
 
 def measured(most: float, turns: int, say: Any) -> dict[str, Any]:
@@ -74,6 +77,40 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(one) for one in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def draw_speed(codecs: Results, path: Path) -> None:
+    """Encode, its eager version, and decode, against memory copies."""
+    figure, panels = new_panels(2, 4.0, sharey=True)
+    copies = (("copy", "into", "-"), ("new copy", "new", ":"))
+    for panel, way in zip(panels, WAYS, strict=True):
+        names = []
+        for name, kind, dashes in copies:
+            sizes, speeds = _line(codecs, codecs["copy"][kind])
+            panel.plot(sizes, speeds, dashes, color=INK, lw=1.5)
+            names.append((speeds[-1], name, INK))
+        for name in SHOWN:
+            row, scheme, lattice = codecs["schemes"][name], *f"{name} ".split(" ")[:2]
+            look = look_of(scheme)
+            sizes, speeds = _line(codecs, row[way])
+            style: Any = {"color": look.colour, "marker": look.marker, "ms": 5}
+            panel.plot(sizes, speeds, mfc=PAGE if lattice else look.colour, **style)
+            names.append((speeds[-1], name, look.colour))
+            if way == "encode":
+                panel.plot(*_line(codecs, row["eager"]), "--", color=look.colour, lw=1)
+        eager = "; dashed: eager PyTorch, which makes no bits" if way == "encode" else ""
+        dress(panel, f"{way}{eager}", ylim=(1, 20_000))
+        plain_log(panel, "y")
+        name_lines(panel, names)
+    plain_log(panels[-1], "x")
+    figure.supxlabel("entries of the update", fontsize=10)
+    figure.supylabel("million entries a second", fontsize=10)
+    save(figure, path, phone=True)
+
+
+def _line(codecs: Results, speeds: list[float | None]) -> tuple[list[int], list[float]]:
+    points = [(n, speed / 1e6) for n, speed in zip(codecs["sizes"], speeds, strict=True) if speed]
+    return [size for size, _ in points], [speed for _, speed in points]
 
 
 def main() -> None:
