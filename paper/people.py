@@ -14,25 +14,22 @@ images means that images are given out again, as fresh people's.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from dp_accounting import get_epsilon_gaussian
 
 from jopeq.errors import DataError
-from jopeq.privacy.guarantee import Guarantee
 from jopeq.registry import scheme
 from jopeq.sphere.sphere import Sphere
 from jopeq.sums.record_sum import ClientSum
-from jopeq_lab.training.cohorts import Central, CentralCohort, Cohort, Mechanism
+from jopeq_lab.training.cohorts import Central
 from jopeq_lab.training.config import PeopleConfig
 from jopeq_lab.training.data import Dataset, load
 from jopeq_lab.training.simulation import train
@@ -104,51 +101,6 @@ def settings_of(label: str, folder: Path) -> dict[str, Any]:
     return dict(found.get(label, usual))
 
 
-# Mechanisms that the library lacks
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalDpMod:
-    """Flower's mod of that name: people clip, and add Gaussian noise to every entry themselves.
-
-    σ = sensitivity·√(2 ln(1.25/δ))/ε, by its formula, whose proof needs ε ≤ 1. Two updates are up
-    to 2·clip apart, so that is the sensitivity given to it. ``guarantee`` has the ε that Gaussian
-    noise of this σ really has. The mean of n people's noise is drawn at once. With ε = ∞ there is
-    no noise: the mean of clipped updates, to which noise is added elsewhere.
-    """
-
-    epsilon: float
-    clip: float
-    delta: float = DELTA
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the noise in an entry of one person's update."""
-        return 2.0 * self.clip * math.sqrt(2.0 * math.log(1.25 / self.delta)) / self.epsilon
-
-    @property
-    def spec(self) -> str:
-        return json.dumps(["LocalDpMod", asdict(self)])
-
-    def cohort(self, dimension: int, people: int, participations: int) -> Cohort:
-        return CentralCohort(dimension, self.clip, self.sigma / math.sqrt(people))
-
-    def guarantee(self, dimension: int, people: int, participations: int) -> Guarantee:
-        if math.isinf(self.epsilon):
-            return Guarantee(epsilon=math.inf, unit="client")
-        mu = 2.0 * self.clip / self.sigma * math.sqrt(participations)
-        return Guarantee(
-            epsilon=get_epsilon_gaussian(1.0 / mu, self.delta),
-            nominal=self.epsilon,
-            delta=self.delta,
-            unit="client",
-            assumptions=("noise drawn in floating point",),
-        )
-
-    def clipped_to(self, clip: float) -> Mechanism:
-        return replace(self, clip=clip)
-
-
 # Runs
 
 
@@ -165,15 +117,13 @@ def sphere_jobs(folder: Path, draws: int | None) -> Jobs:
     clip = settings.pop("clip")
     for epsilon in EPSILONS:
         private = {"epsilon": epsilon, "delta": DELTA, "clip": clip}
-        own = settings_of(f"sphere, {population}, ε = {epsilon:g}", folder)
-        for name, made, chosen in (
-            ("central", Central(**private), settings),
-            ("sum", ClientSum(**private, clients=2, threshold=2, colluding=0), settings),
-            ("LocalDpMod", LocalDpMod(epsilon=epsilon, clip=own.pop("clip")), own),
+        for name, made in (
+            ("central", Central(**private)),
+            ("sum", ClientSum(**private, clients=2, threshold=2, colluding=0)),
         ):
-            config = PeopleConfig(scheme=made, **given, **chosen)
+            config = PeopleConfig(scheme=made, **given, **settings)
             yield f"{name}, {population}, ε = {epsilon:g}", config
-    free = LocalDpMod(epsilon=math.inf, clip=clip)
+    free = Central(epsilon=math.inf, clip=clip)
     yield f"none, {population}", PeopleConfig(scheme=free, **given, **settings)
 
 
@@ -206,7 +156,7 @@ def sum_jobs(data: str, folder: Path) -> Jobs:
             central = Central(epsilon=epsilon, delta=DELTA, clip=clip)
             config = PeopleConfig(scheme=central, **base, **settings)
             yield f"central, {name}, ε = {epsilon:g}", config
-        free = LocalDpMod(epsilon=math.inf, clip=clip)
+        free = Central(epsilon=math.inf, clip=clip)
         yield f"none, {name}", PeopleConfig(scheme=free, **base, **settings)
 
 

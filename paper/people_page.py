@@ -91,7 +91,7 @@ def reports_table(runs: Sequence[people.PeopleRun]) -> str:
 _POPULATIONS = (
     *(("sphere", "hog", size) for size in people.SIZES),
     ("sphere", "pixels", people.SIZES[0]),
-    *((kind, "hog", people.SIZES[0]) for kind in ("sum", "LocalDpMod", "central")),
+    *((kind, "hog", people.SIZES[0]) for kind in ("sum", "central")),
 )
 
 
@@ -189,9 +189,7 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
     plain_log(panel, "x", people.EPSILONS)
     names, far = [], []
     for name, points in sorted(lines.items(), key=lambda line: line[0].startswith("central")):
-        others = {"LocalDpMod": "laplace", "sum": "clients"}  # names of kept runs
-        first = name.partition(",")[0]
-        look = LOOKS[others[first]] if first in others else look_of(name)
+        look = LOOKS["clients"] if name.startswith("sum") else look_of(name)
         means = {place: 100 * statistics.fmean(points[place]) for place in sorted(points)}
         if max(means) > _FAR:
             far += [f"{mean:.1f}% at ε = {place:,.0f}" for place, mean in means.items()]

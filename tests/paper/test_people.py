@@ -1,9 +1,7 @@
 """``paper.people``: jobs, runs that are kept, recipes, and the page."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
@@ -46,22 +44,3 @@ def test_runs_are_kept_once_and_make_a_page(tmp_path, small, capsys):
     page = page.read_text("utf-8")
     assert all(people.sphere_label("hog", 50_000, e)[:6] in page for e in people.EPSILONS)
     assert (tmp_path / "docs" / "figures" / "person-level.svg").stat().st_size > 1000
-
-
-def test_the_noise_of_local_dp_mod_is_its_own_formula():
-    mod = pytest.importorskip("flwr.clientapp.mod.localdp_mod")
-    noise, made = [], people.LocalDpMod(epsilon=4.0, clip=0.5)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mod, "add_gaussian_noise_inplace", lambda arrays, sigma: noise.append(sigma))
-        patch.setattr(mod, "compute_clip_model_update", lambda *given: None)
-        local = mod.LocalDpMod(0.5, 1.0, 4.0, people.DELTA)
-        message = SimpleNamespace(has_error=lambda: False)
-        arrays = mod.ArrayRecord([np.zeros(3)])
-        message.content = pytest.importorskip("flwr.app").RecordDict({"arrays": arrays})
-        local(message, None, lambda *given: message)
-    assert noise == [pytest.approx(made.sigma)]
-    assert 3.4 < made.guarantee(10, 100, 1).epsilon < 3.6 < 4.0
-    cohort = made.cohort(20_000, 400, 1)
-    cohort.add(torch.zeros(400, 20_000), np.arange(400))
-    # the deviation of a deviation over 20,000 draws is 0.5%: 5 of them
-    assert cohort.mean().std() == pytest.approx(made.sigma / 20, rel=0.025)
