@@ -319,7 +319,8 @@ class Codec(ABC, Generic[S]):
                 raise PayloadError("the payload's clips are not those that both ends agreed on")
         if are_apart:
             scales = scaling.of_tensors(header.names, scales)
-        return Opened(self, header, body, scales, header.shared_stream(secret))
+        shared = header.shared_stream(secret)
+        return Opened(self, header, header.sizes, body, scales, shared)
 
     def from_body(
         self, body: memoryview, sizes: tuple[int, ...], scales: list[Scale], shared: SharedStream
@@ -353,14 +354,10 @@ class Opened:
 
     codec: Codec[Any]
     header: Header
+    sizes: tuple[int, ...]  # entries of each tensor
     body: memoryview
     scales: list[Scale]
     shared: SharedStream
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Entries of each tensor."""
-        return self.header.sizes
 
     def check_size(self) -> None:
         """Raise ``PayloadError`` unless the body can hold as many entries as the header names."""
