@@ -7,7 +7,7 @@ import jopeq
 
 pytest.importorskip("numba")
 
-from jopeq.kernels.cpu.codec import Draws, Source, prepare
+from jopeq.kernels.cpu.codec import Draws, prepare
 
 SKEW = ((1.0, 0.3), (0.0, 1.2))  # its dither is not round, and so neither is the matched noise
 PLAIN = [
@@ -37,7 +37,7 @@ def letters_of(scheme, x, dither, words):
     step, count = prepare(scheme.codec.recipe), len(words)
     assert count <= step.chunk
     out, letters = np.zeros(step.packing.size(count), np.uint8), np.empty(count, np.uint16)
-    source = Source(np.full(count, x, np.float32), np.empty(0), 0.0, 1.0)
+    source = np.full(count, x, np.float32), np.empty(0), 0.0, 1.0
     streams = np.full(count, dither, "<i2").view(np.uint8), words.view(np.uint8)
     step.encode(source, Draws(*streams, np.zeros(8, np.uint32), 0), letters, out)
     return step.packing.unpack(out.tobytes(), count)

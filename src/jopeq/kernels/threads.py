@@ -9,6 +9,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
+from jopeq.checks import check_count
+
 Result = TypeVar("Result")
 
 _LEAST_ENTRIES = 1 << 17  # a thread with less to do costs more than it saves
@@ -23,9 +25,7 @@ def set_threads(count: int | None) -> None:
     >>> set_threads(None)
     """
     global _limit
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise ValueError(f"count must be a whole number of at least 1 or None, got {count!r}")
-    _limit = count
+    _limit = None if count is None else check_count("count", count, 1)
 
 
 def threads() -> int:

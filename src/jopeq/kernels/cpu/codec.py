@@ -28,6 +28,7 @@ from jopeq.wire.scaling import Scale, read_scaled, unscale
 Bytes = NDArray[np.uint8]
 Words16 = NDArray[np.uint16]
 Update = NDArray[np.float32]
+Source = tuple[Update, Array, float, float]  # entries in one of two arrays, mean, inverse scale
 Body = tuple[memoryview, list[Scale], SharedStream]
 
 # Of entries, letters and key stream. More than a second-level cache: what is worked on at a time is
@@ -40,15 +41,6 @@ _WIDE: Array = np.empty(0)
 _NARROW: Update = np.empty(0, dtype=np.float32)
 _OUTSIDE = "an index lies outside the codebook, or padding is not zero"
 _TOO_LARGE = "the payload holds numbers too large for float32"
-
-
-class Source(NamedTuple):
-    """Entries of one chunk, in one of two arrays, and how they are scaled."""
-
-    narrow: Update
-    wide: Array
-    mean: float
-    inverse: float
 
 
 class Draws(NamedTuple):
@@ -354,8 +346,8 @@ def _source(entries: Entries, scales: list[Scale], first: int, last: int, size: 
         with np.errstate(all="ignore"):  # a thread starts with NumPy's defaults
             scaled = read_scaled(entries, scales, first * size, min(last * size, entries.count))
         copies[: len(scaled)] = scaled
-        return Source(_NARROW, copies, 0.0, 1.0)
+        return _NARROW, copies, 0.0, 1.0
     tensor, row = found
     scale = scales[tensor if len(scales) > 1 else 0]
     narrow, wide = (row, _WIDE) if row.dtype.char == "f" else (_NARROW, row)
-    return Source(narrow, wide, scale.mean, scale.inverse)
+    return narrow, wide, scale.mean, scale.inverse
