@@ -109,15 +109,6 @@ def test_an_update_is_charged_before_it_is_looked_at(monkeypatch):
     assert seen == [100.0]  # nor at all, once the budget is spent
 
 
-def test_it_keeps_to_its_scheme():
-    other = jopeq.scheme("laplace", epsilon=2.0, clip=0.2)
-    ledger = Ledger(budget=1000.0)
-    ledger.encode(SCHEME, UPDATE)
-    assert ledger.scheme == SCHEME.spec
-    assert refused(ledger.encode, other, UPDATE) == "scheme"
-    assert ledger.rounds == 1
-
-
 def test_only_updates_against_the_server_count():
     for other in ({"adversary": "network"}, {"adversary": "decoded"}, {"unit": "client"}):
         scheme = promising(**{"epsilon": 1.0, "unit": "update", **other})

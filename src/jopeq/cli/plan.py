@@ -66,12 +66,11 @@ def plan(
     if as_json:
         print_json([row.as_dict() for row in found])
         return
-    patients = [row for row in found if isinstance(row, RecordRow)]
+    if records is not None:
+        _print_records([row for row in found if isinstance(row, RecordRow)], dimension)
+        return
     people = [row for row in found if isinstance(row, PeopleRow)]
     rows = [row for row in found if isinstance(row, PlanRow)]
-    if patients:
-        _print_records(patients, dimension)
-        return
     _print(
         f"ε = {epsilon:g} for a person: {dimension:,} entries, {count_of(rounds, 'round')} of "
         f"{clients:,} clients",

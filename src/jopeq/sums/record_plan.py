@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -331,8 +331,7 @@ def plan_records(
 ) -> RecordPlan:
     """The plan of a cohort; with "recover" all cohorts share one.
 
-    A refusal names changes that were tried and have a plan. ``fixed`` is a parameter that the user
-    cannot change.
+    A refusal names changes that were tried and have a plan, but none of the parameter ``fixed``.
     """
     dimension, clients = check_dimension(dimension), check_clients(scheme, clients)
     if scheme.dropouts == "recover":
@@ -490,13 +489,14 @@ class Proposal:
 
 def fit_rounds(
     full: RecordSum, dimension: int, rounds: Iterable[int]
-) -> Iterator[tuple[RecordSum, RecordPlan]]:
+) -> tuple[tuple[RecordSum, RecordPlan], ...]:
     """For each number of rounds the smallest sampling that is nearly as good as full batches.
 
     Where that sampling has no plan, the largest that has one is taken. Rounds that no plan fits are
     left out; where none fits, the last refusal is raised.
     """
-    place, refused, is_any = len(SAMPLINGS) - 1, None, False
+    place, scheme = len(SAMPLINGS) - 1, None
+    found: list[tuple[RecordSum, RecordPlan]] = []
     dimension = check_dimension(dimension)
     for count in sorted(set(rounds)):
         here = replace(full, rounds=count)
@@ -506,18 +506,14 @@ def fit_rounds(
         for sampling in sorted(SAMPLINGS, key=lambda q: (q != SAMPLINGS[place], -q)):
             if sampling * full.records >= 1.0:
                 scheme = replace(here, sampling=sampling)
-                try:
-                    plan = fit_records(scheme, dimension, full.clients)
-                except ValueError:
-                    refused = scheme
-                else:
-                    is_any = True
-                    yield scheme, plan
+                with suppress(ValueError):
+                    found.append((scheme, fit_records(scheme, dimension, full.clients)))
                     break
-    if not is_any:
-        if refused is None:
-            raise ValueError("rounds must name at least one number")
-        refused.plan(dimension)  # raises, with what would do
+    if scheme is None:
+        raise ValueError("rounds must name at least one number")
+    if not found:
+        scheme.plan(dimension)  # raises, with what would do
+    return tuple(found)
 
 
 def _ratio(full: RecordSum, sampling: float) -> float:

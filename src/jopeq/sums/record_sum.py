@@ -108,7 +108,7 @@ class RecordSum:
         own noise.
     bits : int, optional
         Bits of an entry of a share, up to 32. By default the fewest at which the error is within 5%
-        of the central Gaussian's, with as much noise as missing and colluding hospitals leave over.
+        of the central Gaussian's.
     largest_mean : float, default 1.0
         Bound on the length of the mean row, in units of C. A smaller one needs fewer bits. Where
         the mean is longer, entries wrap around: the mean is then wrong, (ε, δ) holds all the same.
@@ -119,8 +119,8 @@ class RecordSum:
         Public bound on the records of one hospital, by default ``records``. Every round is padded
         to the largest sample, which a smaller bound makes smaller.
     batch_dependence : float, default 2⁻²⁰
-        How far a record may move each other record's clipped row, in units of C: what other slots
-        of a batch hold may change how a row is rounded. 0 where rows are computed one by one.
+        How far a record may move each other record's clipped row, in units of C, by changing how it
+        is rounded. 0 where rows are computed one by one.
     evaluations : int, default 0
         Sums besides the rounds, whose scheme is ``evaluation``. One ε covers both, and each costs
         as much as a round.
@@ -217,7 +217,7 @@ class RecordSum:
             epsilon=epsilon, delta=delta, clip=clip, records=records, sampling=1.0, rounds=1,
             clients=clients, threshold=max(colluding + 2, -(-clients // 2)), colluding=colluding,
         )  # fmt: skip
-        return Proposal(tuple(fit_rounds(full, dimension, rounds)))
+        return Proposal(fit_rounds(full, dimension, rounds))
 
     # Figures
 
