@@ -10,9 +10,8 @@ matrix of 2 to 8 dimensions makes another (``reduced``).
 
 Work happens in the *frame*: coordinates in which lattice points are rational. Those of the built-in
 lattices are orthogonal (for A2 the second axis is measured in units of √3), those of a generator
-belong to its reduced basis. Dither words are 16-bit integers, so their reduction to the cell
-is exact arithmetic there, and every decoder finds the same dither. Arrays in the frame have a row
-for each coordinate, so that loops along samples are long.
+belong to its reduced basis. Dither words are 16-bit integers, so their reduction to the cell is
+exact there. Arrays in the frame have a row for each coordinate, so that loops are long.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """The base of every scheme: ``Scheme``, its engine, opened payloads, states and their mean.
 
-A scheme of one's own is a ``Scheme`` with a ``Codec``, which makes ``Letters``; ``Packing`` and
-``WordCoder`` make bytes of them. ``jopeq.register`` makes it known (docs/build-on-it.md).
-
-Imports ``privacy``, ``kernels``, ``wire`` and below. The families are in ``entries``;
-``jopeq.registry`` knows all of them by name.
+A scheme of one's own is a ``Scheme`` with a ``Codec`` (docs/build-on-it.md). Imports ``privacy``,
+``kernels``, ``wire`` and below. The families are in ``entries``.
 """
 
 from jopeq.schemes.base import Scheme

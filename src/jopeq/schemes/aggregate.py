@@ -55,8 +55,14 @@ def aggregate(
             f"scheme must be the Scheme that the clients encode with, got {scheme!r:.50}: payloads "
             "do not choose it, since a hostile one could name a scheme that costs gigabytes"
         )
-    shares = None if weights is None else _check_weights(weights)
-    layout = None if like is None else _layout_of(like)
+    shares = None if weights is None else [float(weight) for weight in weights]
+    for place, share in enumerate(shares or ()):
+        if not math.isfinite(share):
+            raise ValueError(f"weights[{place}] is {share}: weights must be finite numbers")
+    layout: _Layout | None = None
+    if like is not None:
+        names, values = select_sent(like)
+        layout = names, tuple([tuple(np.shape(value)) for value in values])
     total: Any = None
     count = 0
     stream = iter(payloads)
@@ -97,20 +103,6 @@ def add_share(total: NDArray[np.float64], update: NDArray[np.float32], share: fl
     wide *= share
     total += wide
     return energy
-
-
-def _check_weights(weights: Sequence[float]) -> list[float]:
-    shares = [float(weight) for weight in weights]
-    for place, share in enumerate(shares):
-        if not math.isfinite(share):
-            raise ValueError(f"weights[{place}] is {share}: weights must be finite numbers")
-    return shares
-
-
-def _layout_of(like: Any) -> _Layout:
-    """As a header has them."""
-    names, values = select_sent(like)
-    return names, tuple([tuple(np.shape(value)) for value in values])
 
 
 def _open(

@@ -3,9 +3,7 @@
     encode   update → entries → scales → samples → letters → body → payload
     decode   payload → header and body → letters → samples → entries → update
 
-A family of schemes turns chunks of scaled samples into letters and back. Everything else happens
-here: reading, scaling, chunking, seeds, packing, checks, and the choice between NumPy, compiled
-kernels and a GPU (``Codec.choose``).
+A family of schemes turns chunks of scaled samples into letters and back. All else happens here.
 """
 
 from __future__ import annotations
@@ -252,8 +250,7 @@ class Codec(ABC, Generic[S]):
         length = NONCE_BYTES if is_keyed else SEED_BYTES
         if not self.has_dither:
             if seed is not None or is_keyed:
-                name = self.scheme.name
-                raise ValueError(f"scheme {name!r} shares no randomness: drop seed and secret")
+                raise ValueError(f"{self.scheme.name} shares no randomness: drop seed and secret")
             return b""
         if seed is None:
             return os.urandom(length)
@@ -380,10 +377,7 @@ class Opened:
         return flat if device is None else tensor_of(flat, device)
 
     def decode_like(self, like: Mapping[str, Any]) -> dict[str, Any]:
-        """Decode a state with the names, shapes, types and devices of ``like``.
-
-        Integers and booleans, which payloads leave out, are 0: an update does not change them.
-        """
+        """Decode a state with names, shapes, types and devices of ``like``; integers become 0."""
         sent = {name: value for name, value in like.items() if not is_left_out(value)}
         expected = {name: tuple(np.shape(value)) for name, value in sent.items()}
         self.check_fits(expected)

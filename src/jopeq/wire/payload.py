@@ -125,10 +125,10 @@ def open_payload(
     *,
     most_tensors: int = MAX_TENSORS,
 ) -> tuple[Header, memoryview]:
-    """Verify a payload and split it into header and body.
+    """Verify a payload and split it into header and body; without ``secret`` no tag is checked.
 
     A tensor takes two bytes of a header and a hundred in memory, so a header that names more than
-    ``most_tensors`` is refused before they are read. Without ``secret`` no tag is checked.
+    ``most_tensors`` is refused before they are read.
     """
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise PayloadError(f"a payload is bytes, got {type(payload).__name__}")
@@ -217,23 +217,16 @@ class _Reader:
         if is_known and len(said[1]) <= most_tensors:
             self.position = end
             return said
-        said = self.new_opening(most_tensors)
-        if self.position - start <= _MOST_KEPT:
-            _last = bytes(self.data[start : self.position]), said
-        return said
-
-    def new_opening(self, most_tensors: int) -> _Opening:
-        scheme = self.text()
-        tensors = self.varint()
+        scheme, tensors = self.text(), self.varint()
         if tensors > most_tensors:
             raise PayloadError(
                 f"the header claims {tensors} tensors, at most {most_tensors} expected"
             )
-        names, shapes = [], []
-        for _ in range(tensors):
-            names.append(self.text())
-            shapes.append(self.shape())
-        return scheme, tuple(names), tuple(shapes)
+        named = [(self.text(), self.shape()) for _ in range(tensors)]
+        said = scheme, tuple(name for name, _ in named), tuple(shape for _, shape in named)
+        if self.position - start <= _MOST_KEPT:
+            _last = bytes(self.data[start : self.position]), said
+        return said
 
     def header(self, flags: int, most_tensors: int) -> Header:
         opening = self.opening(most_tensors)
