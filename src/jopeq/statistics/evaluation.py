@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jopeq.checks import set_fields
 from jopeq.privacy.guarantee import digits_up
@@ -27,6 +26,7 @@ from jopeq.statistics.parts import Array, running_code
 from jopeq.statistics.pictures import COLORS, plain, stack_panels
 from jopeq.statistics.questions import Interval, Z
 from jopeq.statistics.tables import word_of
+from jopeq.sums.clipped_total import Integers
 from jopeq.sums.record_sum import RecordSum
 
 _NODES, _REACH, _GAP = 64, 5.0, 1e-4  # of the grid, in logits: the gap is about the threshold
@@ -34,7 +34,6 @@ _FEWEST, _CLEAR = 20.0, 5.0  # records, and standard errors of their number
 _SHOWN = 10  # points of a calibration curve
 _AXES = {"roc": ("1 − specificity", "sensitivity"), "calibration": ("score", "outcomes")}
 
-Integers = NDArray[np.int64]
 _Figures = dict[str, Interval]
 _Curves = dict[str, Array]
 

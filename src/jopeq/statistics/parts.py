@@ -211,7 +211,8 @@ class Vector(_OfColumn):
         given = given.reshape(-1, self.width)
         is_missing = ~(np.abs(given) <= _LARGEST_FEATURE).all(axis=1)
         found = np.where(is_missing[:, None], 0.0, given)
-        rows[:, :-1] = found / np.maximum(np.sqrt(squares(found)), 1.0)[:, None]
+        lengths = np.maximum(np.sqrt(squares(found)), 1.0)
+        np.divide(found, lengths[:, None], out=rows[:, :-1])
         rows[:, -1] = is_missing
 
     def _read(self, row: Any) -> Array:

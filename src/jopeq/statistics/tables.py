@@ -133,7 +133,7 @@ def read_column(table: Any, name: str, kind: str, *, tell: Tell | None = None) -
     if found.ndim != 1:
         raise DataError(f"column {name!r} must have one value per record", code="table")
     if kind == "words":
-        return _objects(map(word_of, found.tolist()))
+        return np.array([word_of(value) for value in found.tolist()], dtype=object)
     if found.dtype.kind in "biuf":
         return found.astype(np.float64)
     values = [math.nan if _is_missing(value) else value for value in found.tolist()]
@@ -176,14 +176,6 @@ def word_of(value: Any) -> str | None:
         return None
 
 
-def _objects(values: Iterable[Any]) -> Values:
-    """Keep each value unchanged: NumPy would turn numbers next to text into text."""
-    values = list(values)
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
-
-
 def _plain(column: Any) -> Values:
     if hasattr(column, "to_numpy"):
         column = column.to_numpy()
@@ -191,7 +183,12 @@ def _plain(column: Any) -> Values:
         held: Values = column.data.astype(object)
         held[np.ma.getmaskarray(column)] = None
         return held
-    return column if isinstance(column, np.ndarray) else _objects(column)
+    if isinstance(column, np.ndarray):
+        return column
+    values = list(column)
+    found = np.empty(len(values), dtype=object)
+    found[:] = values  # each unchanged: NumPy would turn numbers next to text into text
+    return found
 
 
 def _is_missing(value: Any) -> bool:
