@@ -290,6 +290,14 @@ def test_impossible_questions_are_refused(make, name):
         make()
 
 
+def test_a_class_of_ones_own_does_not_answer_for_another():
+    class Own(Mean):
+        pass
+
+    again = Survey.from_spec(Survey([Own("age", 0, 120)], **TERMS).spec)
+    assert type(again.questions[0]) is Mean
+
+
 def test_questions_from_words():
     assert parse_question("blood pressure: mean 50 200") == Mean("blood pressure", 50, 200)
     assert parse_question("count") == Count()

@@ -82,7 +82,7 @@ class Question(OfColumn, ABC):
     height: ClassVar[float] = 0.0  # inches of its picture, if there is one
 
     def __init_subclass__(cls) -> None:
-        Question.kinds[cls.word] = cls
+        Question.kinds.setdefault(cls.word, cls)  # what derives from a kind does not replace it
 
     def __post_init__(self) -> None:
         super().__post_init__()
