@@ -185,7 +185,7 @@ def draw(runs: Sequence[people.PeopleRun], path: Path) -> None:
             name = run.label.partition(", ε")[0]
             lines.setdefault(name, {}).setdefault(run.epsilon, []).append(run.test_accuracy)
     figure, (panel,) = new_panels(1, 4.2)
-    dress(panel, "MNIST, hog features", ylabel="test accuracy, %", ylim=(38, 100))
+    dress(panel, "MNIST, hog features", ylabel="test accuracy, %", ylim=(89, 98))
     plain_log(panel, "x", people.EPSILONS)
     names, far = [], []
     for name, points in sorted(lines.items(), key=lambda line: line[0].startswith("central")):
