@@ -176,9 +176,8 @@ def describe_run(run: Run) -> tuple[str, str]:
     who = f"{built.threshold} to {built.clients} clients"
     if isinstance(built, RecordSum):
         sampled = "all" if built.sampling == 1.0 else f"{built.sampling:.3g} of them drawn"
-        who = (
-            f"{built.clients} hospitals with about {built.records:,} patients, {sampled} per round"
-        )
+        who = f"{built.clients} hospitals with about {built.records:,} patients"
+        who += f", {sampled} per round"
     about = {key: printable(text) for key, text in run.about.items()}
     asked = f"{about['asked']}, by " if "asked" in about else ""
     words = {"asker": "asked by", "hospital": "answered by", "app": "app"}

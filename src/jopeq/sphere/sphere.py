@@ -240,9 +240,8 @@ class Round:
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise PayloadError(f"these are not the terms of a round: {error!r:.100}") from error
         if spec != scheme.spec:
-            raise PayloadError(
-                f"the terms name scheme {spec!r:.200}, this client has {scheme.spec}"
-            )
+            told = f"the terms name scheme {spec!r:.200}"
+            raise PayloadError(f"{told}, this client has {scheme.spec}")
         if not compare_digest(digest, found.digest):
             raise PayloadError(
                 "the terms were made by another version of jopeq: use the same on both ends"
@@ -306,7 +305,11 @@ class Round:
         noise: PrivateStream | None = None,
     ) -> NDArray[np.int64]:
         """Draw the indices that the reports of many clients hold, for ``Aggregator.add_many``."""
-        numbers = self._check_clients(clients)
+        numbers = np.array([self.check_client(client) for client in clients], dtype=np.int64)
+        different, times = np.unique(numbers, return_counts=True)
+        if len(different) < len(numbers):
+            twice = different[times > 1][0]
+            raise ValueError(f"client {twice} is there twice: give every client its own number")
         if isinstance(updates, Mapping) or len(updates) != len(numbers):
             raise ValueError(
                 f"updates must be a list, or an array of rows, of {len(numbers)} updates: one for "
@@ -343,7 +346,10 @@ class Round:
         is_array, scaling = getattr(updates, "ndim", 0) == 2, self.scheme.scaling
         for update in [updates] if is_array else updates:
             entries = Entries.of(update)
-            self._check_entries(updates.shape[1] if is_array else entries.count)
+            count = updates.shape[1] if is_array else entries.count
+            if count != self.dimension:
+                told = f"the update has {count} entries"
+                raise ValueError(f"{told}, this round is for {self.dimension}")
             kernels.measure(entries, None, 1, scaling.limits(1))
             pieces = [piece for _, piece in entries.read(0, entries.count)]
             scaled = self.scale.apply(np.concatenate(pieces))
@@ -352,18 +358,6 @@ class Round:
     def check_client(self, client: Any) -> int:
         """The client's number; ``ValueError`` if the round has no such client."""
         return check_count("client", client, 0, self.people - 1)
-
-    def _check_clients(self, clients: Any) -> NDArray[np.int64]:
-        numbers = np.array([self.check_client(client) for client in clients], dtype=np.int64)
-        different, counts = np.unique(numbers, return_counts=True)
-        if len(different) < len(numbers):
-            twice = different[counts > 1][0]
-            raise ValueError(f"client {twice} is there twice: give every client its own number")
-        return numbers
-
-    def _check_entries(self, count: int) -> None:
-        if count != self.dimension:
-            raise ValueError(f"the update has {count} entries, this round is for {self.dimension}")
 
     def _tag(self, body: bytes, client: int, secret: bytes | None) -> bytes:
         signed = self.digest + client.to_bytes(4, "little") + body

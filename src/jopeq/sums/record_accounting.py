@@ -102,11 +102,8 @@ def _renyi_epsilon(runs: Sequence[RecordRounds], delta: float) -> float:
     chosen = factorials[2:, None] - factorials - factorials[np.maximum(orders - j, 0).astype(int)]
     total = np.zeros(len(orders))
     for run in runs:
-        z, q = (
-            run.multiplier / run.hospitals_per_person,
-            1.0 - (1.0 - run.sampling) ** run.hospitals_per_person,
-        )
-        q = min(q, 1.0 - 2.0**-53)
+        copies = run.hospitals_per_person
+        z, q = run.multiplier / copies, min(1.0 - (1.0 - run.sampling) ** copies, 1.0 - 2.0**-53)
         logs = chosen + j * math.log(q) + (orders - j) * math.log1p(-q) + j * (j - 1) / (2 * z * z)
         divergences = np.logaddexp.reduce(np.where(j <= orders, logs, -np.inf), axis=1)
         total += run.rounds * divergences / (orders[:, 0] - 1.0)
@@ -141,9 +138,8 @@ def _sums(runs: Sequence[RecordRounds]) -> tuple[float, float, float]:
 
 
 def _compose(runs: Sequence[RecordRounds], epsilon: float) -> Any:
-    fineness = (
-        _FINENESS if all(run.hospitals_per_person == 1 for run in runs) else _MIXTURE_FINENESS
-    )
+    is_mixed = any(run.hospitals_per_person > 1 for run in runs)
+    fineness = _MIXTURE_FINENESS if is_mixed else _FINENESS
     interval = min(max(epsilon / fineness, _INTERVALS[0]), _INTERVALS[1])
     found = (
         _distribution(run.multiplier, run.sampling, run.hospitals_per_person, run.rounds, interval)
@@ -214,8 +210,7 @@ def least_multiplier(
 
     def spent(index: int) -> float:
         run = RecordRounds(multiplier_at(index), sampling, copies, rounds)
-        found = _compose((run,), epsilon).get_epsilon_for_delta(delta)
-        return float(found)
+        return float(_compose((run,), epsilon).get_epsilon_for_delta(delta))
 
     key = (epsilon, delta, sampling, rounds, copies)
     told = _read_kept("multiplier", *key)
