@@ -185,7 +185,7 @@ class Codec(ABC, Generic[S]):
     def read(self, update: Any) -> Entries | DeviceEntries:
         """Find the layout of an update or a state, without reading a value."""
         if isinstance(update, np.ndarray):
-            return Entries.of(update)
+            return Entries(("",), (as_float_array(update, ""),))
         names, values = select_sent(update)
         device = common_device(values)
         if device is not None and all(map(is_short_float, values)) and self.choose(0, device):

@@ -8,7 +8,6 @@ Running statistics of normalisation layers, which move far more than weights, ha
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -28,7 +27,7 @@ PER = ("update", "tensor", "layers")
 MEANS, VARIANCES = ("running_mean", "moving_mean"), ("running_var", "moving_variance")
 _STATISTICS = (*MEANS, *VARIANCES)
 LARGEST_SCALE = 1e34  # leaves room for noise in the decoded float32
-_FLOAT32 = struct.Struct("<f")
+_INFINITE = np.float32(np.inf)
 
 
 class Scale(NamedTuple):
@@ -177,8 +176,9 @@ class Scaling:
         """The scale for ``count`` entries with this Σ (entry − mean)²."""
         samples = -(-count // dimension)
         unit = self.spread * math.sqrt(energy / samples)
-        if unit <= LARGEST_SCALE:
-            unit = _float32_up(unit)
+        if unit <= LARGEST_SCALE:  # rounded up, so that rounding never enlarges a scaled entry
+            nearest = np.float32(unit)
+            unit = float(nearest if float(nearest) >= unit else np.nextafter(nearest, _INFINITE))
         if not max(unit, abs(mean)) <= LARGEST_SCALE:
             raise UpdateError(
                 f"the update is too large to be scaled (unit {unit:.3g}, at most "
@@ -206,13 +206,3 @@ def unscale(values: Array, start: int, ends: list[int], scales: list[Scale]) -> 
             piece = slice(done, done + high - low)
             scales[tensor].undo(values[piece], out=values[piece])
             done = piece.stop
-
-
-def _float32_up(value: float) -> float:
-    """Round up to float32, so that rounding never enlarges a scaled entry."""
-    packed = _FLOAT32.pack(value)
-    (nearest,) = _FLOAT32.unpack(packed)
-    if nearest >= value:
-        return float(nearest)
-    following = int.from_bytes(packed, "little") + 1  # the next float32 has the next bits
-    return float(_FLOAT32.unpack(following.to_bytes(4, "little"))[0])
