@@ -68,8 +68,8 @@ class BudgetExceededError(JoPEQError):
 
     Codes: ``no-guarantee`` (the scheme has no finite ε), ``norm`` (without a clip the norm leaves
     in the clear), ``needs-delta`` (the budget's δ is 0),
-    ``ledger-lost`` (the ledger's file is gone, or an older copy), ``ledger-missing`` (a ledger is
-    required and there is none), ``ledger-settings`` (the ledger was made for other settings).
+    ``ledger-lost`` (the ledger's file is gone, or an older copy), ``ledger-settings`` (the ledger
+    was made for other settings).
     """
 
     code = "budget"

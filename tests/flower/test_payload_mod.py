@@ -370,21 +370,14 @@ def test_a_budget_without_a_file_has_one_in_flowers_home_for_each_client(flower,
     assert ledgers(home) == {"client": 1, "partition-3": 1, "ward-7": 1}
 
 
-def test_a_first_ledger_is_announced_and_may_be_required(flower, tmp_path, caplog):
+def test_a_first_ledger_is_announced(flower, tmp_path, caplog):
     """A lost home takes every trace of the old ledger along: the operator has to notice."""
-    chosen, path = (
-        PayloadMod(SCHEME, budget=1e6),
-        tmp_path / "flower-home/jopeq/ledgers/client.json",
-    )
-    required = flower.context(node_config={"jopeq-ledger-required": True})
-    refused(answer(flower, chosen, change=must_not_train, context=required), "budget")
-    assert not path.exists()
-    caplog.clear()
-    answer(flower, chosen)
+    path = tmp_path / "flower-home/jopeq/ledgers/client.json"
+    answer(flower, PayloadMod(SCHEME, budget=1e6))
     (told,) = [one.getMessage() for one in caplog.records if str(path) in one.getMessage()]
-    assert "jopeq-ledger-required" in told
+    assert "jopeq-ledger" in told
     caplog.clear()
-    assert not answer(flower, chosen, context=required).has_error()  # now it is there
+    answer(flower, PayloadMod(SCHEME, budget=1e6))  # now it is there
     assert str(path) not in caplog.text
 
 
@@ -483,7 +476,7 @@ def test_flowers_mods_for_privacy_work_behind_jopeqs(flower, kind):
 
 BAD_KEYS = {
     "jopeq-client": "../ward",
-    "jopeq-ledger-required": "yes",
+    "jopeq-identity": 7,
     "jopeq-metric": "loss",
     "jopeq-budget": -1,
     "jopeq-max-delta": "small",

@@ -51,12 +51,6 @@ def _read_text(value: Any) -> str:
     return value
 
 
-def _read_bool(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false is needed")
-    return value
-
-
 def _read_name(value: Any) -> str:
     if not re.fullmatch(r"\w[\w.-]{0,99}", str(value)):
         raise ValueError("a name of letters, digits, '_', '.' and '-' is needed")
@@ -116,7 +110,6 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "columns": read_columns,
     "identity": _read_text,
     "ledger": _read_text,
-    "ledger-required": _read_bool,
     "max-delta": _number(0.0, 1.0),
     "max-epsilon": _number(_LEAST, 1e9),
     "max-rounds": _number(1.0, 1e9),
@@ -259,9 +252,9 @@ class Budget:
     """ε over all rounds, at δ, and the file that keeps the ledger of a client.
 
     A file at ``path`` must exist (``jopeq ledger init``). Without a path, a file in Flower's home
-    of the node is made on first use, unless it ``is_required`` (``jopeq-ledger-required``). A
-    deleted ledger must not count as unspent: a second file next to it, and Flower's state during a
-    run, remember it. A new container loses all three, which only a required ledger notices.
+    of the node is made on first use. A deleted ledger must not count as unspent: a second file next
+    to it, and Flower's state during a run, remember it. A new container loses all three, which only
+    a path notices.
 
     Flower's state could not hold the ledger: a SuperNode may answer many messages at once, each
     with a copy of that state, and a killed process loses its copy. ``keeps_its_own`` accepts
@@ -272,7 +265,6 @@ class Budget:
     delta: float = 0.0
     path: str | os.PathLike[str] | None = None
     client: str = "client"
-    is_required: bool = False
     keeps_its_own: bool = False
 
     @property
@@ -323,16 +315,10 @@ class Budget:
                     f"the ledger {file} is gone: restore it; if nothing was spent, remove {mark}",
                     code="ledger-lost",
                 )
-            if self.is_required:
-                raise BudgetExceededError(
-                    f"there is no ledger {file} and jopeq-ledger-required is true: restore it, "
-                    "mount its volume, or make a first one by `jopeq ledger init`",
-                    code="ledger-missing",
-                )
             Ledger.create(file, self.epsilon, self.delta)
             told = (
                 "JoPEQ: this client had no ledger: %s starts a budget of ε = %g. If it has taken "
-                "part before, restore the old file; jopeq-ledger-required=true makes no new one"
+                "part before, restore the old file; a ledger that jopeq-ledger names is never made"
             )
             log(WARNING, told, file, self.epsilon)
         mark.touch()
@@ -358,7 +344,6 @@ def budget_of(
         delta=node.get("budget-delta", found.delta),
         path=node.get("ledger", found.path),
         client=node.get("client", "client" if at is None else f"partition-{at}"),
-        is_required=node.get("ledger-required", False),
         keeps_its_own=found.keeps_its_own,
     )
 

@@ -19,13 +19,13 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 from torch import nn
 
+from jopeq import kernels
 from jopeq.analysis.learning import judge_records
 from jopeq.checks import check_count
 from jopeq.errors import ProtocolError
 from jopeq.files import atomic
 from jopeq.flower.server import RoundFailedError, RoundReport, SumOptions, SumServer
 from jopeq.flower.tasks import SCORING, Task, check_scheme
-from jopeq.flower.wrapper import prepare_kernels
 from jopeq.statistics import Scoring
 from jopeq.sums.record_sum import RecordSum
 from jopeq.torch.clipped_sum import count_entries
@@ -153,7 +153,7 @@ class RecordStrategy(Strategy):
         elif initial_arrays is not None:
             self.model.load_state_dict(initial_arrays.to_torch_state_dict())
         self._timeout, before = timeout, self._done
-        prepare_kernels(self.dimension * max(0, rounds - before))
+        kernels.prepare(self.dimension * max(0, rounds - before))
         arrays = ArrayRecord(self.model.state_dict())
         history = self._sums.history = Result(arrays=arrays)
 

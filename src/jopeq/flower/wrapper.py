@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,7 +120,7 @@ class Wrapper(Strategy):
 
     def prepare(self, entries: int, arrays: ArrayRecord) -> None:
         """Load the kernels that a round will need before it begins with these arrays."""
-        prepare_kernels(entries * self._left)
+        kernels.prepare(entries * self._left)
         self._left, self._rounds.history.arrays = 1, arrays
 
     def configure_evaluate(
@@ -216,14 +215,6 @@ class _Available:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
-
-
-def prepare_kernels(entries: int) -> None:
-    """Load the kernels that a round will need before the round begins, and say so."""
-    started, were_loaded = time.perf_counter(), kernels.are_loaded()
-    kernels.prepare(entries)
-    if kernels.are_loaded() and not were_loaded:
-        log(INFO, "JoPEQ: compiled kernels loaded in %.1f s", time.perf_counter() - started)
 
 
 def with_types(arrays: ArrayRecord | None, before: ArrayRecord | None) -> ArrayRecord | None:
