@@ -246,8 +246,8 @@ class SumServer(Rounds):
         self._slowest = 0.0
 
     def _new_server(self) -> CircleServer:
-        self._terms = self.task.terms(unsigned=self._unsigned)
-        return CircleServer(self._terms, trusted=self._trusted, is_plausible=is_plausible)
+        terms = self.task.terms(unsigned=self._unsigned)
+        return CircleServer(terms, trusted=self._trusted, is_plausible=is_plausible)
 
     def take(self, dimension: int) -> None:
         """Sum vectors of this dimension from now on."""
@@ -283,7 +283,7 @@ class SumServer(Rounds):
             except TooFewClientsError as error:  # nothing was opened: wait for clients
                 self.warn("round %d: %s", number, error)
                 tries += self._shares.total() > charged
-                if tries >= self._terms.attempts or time.monotonic() > began + timeout:
+                if tries >= self.task.attempts or time.monotonic() > began + timeout:
                     self.able(grid, self._least)  # which knows why
                     raise self.failure(f"round {number}: {error}") from error
                 time.sleep(_WAIT)
@@ -385,18 +385,14 @@ class SumServer(Rounds):
     def _count_shares(self, sent: Mapping[int, bytes]) -> None:
         """Count the shares that this exchange will cost those who answer it."""
         attempt, before = self.server.attempt, self._shares.total()
-        if self._terms.dropouts == "recover":
+        if self.task.scheme.dropouts == "recover":
             self._shares.update(map(str, sent) if self.server.is_training else ())
         elif attempt is not None and Kind.ATTEMPT in map(kind_of, sent.values()):
             self._shares.update(entry.identity.hex() for entry in attempt.entries)
         if self._shares.total() > before:
-            for one in self.beside:  # whose nodes' ledgers are charged, and may be used up
-                one.ask_again(sent)
+            for one in self.beside:  # of the keys they sent the serials are old now
+                one.server.forget(sent)
             self.keep()
-
-    def ask_again(self, nodes: Mapping[int, bytes]) -> None:
-        """Another sum of the run charges these nodes: the serials of the keys they sent are old."""
-        self.server.forget(nodes)
 
     def _finish(self, seconds: float) -> None:
         """Keep in the report what came of the round, and log its line."""
