@@ -332,12 +332,3 @@ class Plain(jopeq.SubtractiveDither):
 def test_what_cannot_be_registered_is_refused(thing, name, message):
     with pytest.raises(ValueError, match=message):
         jopeq.register(thing, name)
-
-
-def test_a_name_is_given_once():
-    sign = importlib.import_module("sign").Sign
-    jopeq.register(CUBIC, "cubic")
-    with pytest.raises(ValueError, match="scheme 'sign' is known already"):
-        jopeq.register(sign)
-    with pytest.raises(ValueError, match="lattice 'cubic' is known already"):
-        jopeq.register(CUBIC, "cubic")
