@@ -117,7 +117,7 @@ def test_wrong_modes_are_refused_and_change_nothing(situation, monkeypatch, wron
         used(1)
 
 
-@pytest.mark.parametrize("name", ["encode_body", "decode_body", "measure.chunk_sums"])
+@pytest.mark.parametrize("name", ["encode_body", "decode_body", "chunk_sums"])
 def test_encode_and_decode_do_as_chosen(name, on, monkeypatch):
     def fail(*_):
         raise KeyError(name)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from jopeq.kernels.cache import is_compiled, mark_compiled
 from jopeq.kernels.threads import set_threads as set_threads
 from jopeq.kernels.threads import threads as threads
-from jopeq.wire.entries import PLAIN_SUMS, Entries, Limits, Sums
+from jopeq.wire.entries import Entries, Limits
 from jopeq.wire.scaling import Scale, Scaling
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def _rehearse() -> None:
 
     size, scales, shared = 64, [Scale(1.0)], SharedStream(bytes(SEED_BYTES))
     entries = Entries(("",), (np.ones(size, dtype=np.float32),))
-    entries.screen(Limits(), cpu.CompiledSums())
+    entries.chunk_sums = cpu.chunk_sums
+    entries.screen(Limits())
     steps = (
         (Line(1.0, 4), NoiseRecipe("laplace", 1.0, math.inf)),
         (Cells(LatticeCodebook(Lattice("A2"), 16)), NoiseRecipe("t", 1.0, math.inf, 8.0)),
@@ -147,9 +148,10 @@ def measure(
     """
     if not isinstance(entries, Entries):
         return entries.measure(scaling, dimension, limits)
-    sums: Sums = cpu.CompiledSums() if are_loaded() else PLAIN_SUMS
-    energies = entries.screen(limits, sums)
-    return [] if scaling is None else scaling.measure(entries, dimension, energies, sums)
+    if are_loaded():
+        entries.chunk_sums = cpu.chunk_sums
+    energies = entries.screen(limits)
+    return [] if scaling is None else scaling.measure(entries, dimension, energies)
 
 
 @lru_cache(maxsize=1)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from jopeq.errors import UpdateError
 
 Array = NDArray[np.float64]
+ChunkSums = Callable[[NDArray[Any], float | None], list[float]]
 
 READ_CHUNK = 1 << 16
 MAX_AXES = 32
@@ -60,35 +61,6 @@ def _lane_sum(values: NDArray[Any], fill: Callable[[NDArray[Any], Array], object
     return float(lanes[0])
 
 
-class Sums:
-    """Checks and adds up the entries of a tensor; kernels compile a faster way."""
-
-    def look(self, entries: Entries, tensor: int, largest: float) -> list[float] | None:
-        """None if an entry is NaN or beyond ±largest, else Σ entry² of every chunk."""
-        found = self.add_up(entries, tensor, 0.0)
-        # an energy of at most largest² shows that no entry is larger; otherwise look at each
-        if not sum(found) <= largest * largest:
-            for chunk in entries.chunks(tensor):
-                if not (np.abs(chunk) <= largest).all():
-                    return None
-        return found
-
-    def add_up(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
-        """Σ entry of every chunk, or Σ (entry − mean)² given a mean."""
-
-        def squares(block: NDArray[Any], out: Array) -> None:
-            np.copyto(out, block)
-            if mean:
-                out -= mean
-            np.multiply(out, out, out=out)
-
-        chunks = entries.pieces(tensor)
-        return [lane_sum(chunk) if mean is None else _lane_sum(chunk, squares) for chunk in chunks]
-
-
-PLAIN_SUMS = Sums()
-
-
 class Limits(NamedTuple):
     """Replacements for invalid entries: ±``instead`` beyond ±``largest``, and 0 for NaN.
 
@@ -114,6 +86,7 @@ class Entries:
         self.ends = list(accumulate(self.sizes))  # of each tensor in the concatenation
         self.count = sum(self.sizes)
         self.invalid = 0  # entries that were replaced
+        self.chunk_sums: ChunkSums | None = None  # compiled ``add_up``, of entries in place
 
     @classmethod
     def of(cls, update: Any) -> Entries:
@@ -157,18 +130,42 @@ class Entries:
             return None
         return tensor, row[start - begin : stop - begin]
 
-    def screen(self, limits: Limits | None, sums: Sums = PLAIN_SUMS) -> list[list[float]]:
-        """``Sums.look`` of all; invalid entries are replaced, or without limits refused."""
+    def add_up(self, tensor: int, mean: float | None = None) -> list[float]:
+        """Σ entry of every chunk, or Σ (entry − mean)² given a mean."""
+        if self.chunk_sums is not None and (row := self.rows[tensor]) is not None and len(row):
+            return self.chunk_sums(row, mean)
+
+        def squares(block: NDArray[Any], out: Array) -> None:
+            np.copyto(out, block)
+            if mean:
+                out -= mean
+            np.multiply(out, out, out=out)
+
+        chunks = self.pieces(tensor)
+        return [lane_sum(chunk) if mean is None else _lane_sum(chunk, squares) for chunk in chunks]
+
+    def _look(self, tensor: int, largest: float) -> list[float] | None:
+        """None if an entry is NaN or beyond ±largest, else Σ entry² of every chunk."""
+        found = self.add_up(tensor, 0.0)
+        # an energy of at most largest² shows that no entry is larger; otherwise look at each
+        if not sum(found) <= largest * largest:
+            for chunk in self.chunks(tensor):
+                if not (np.abs(chunk) <= largest).all():
+                    return None
+        return found
+
+    def screen(self, limits: Limits | None) -> list[list[float]]:
+        """Σ entry² of every chunk; invalid entries are replaced, or without limits refused."""
         largest = LARGEST if limits is None else limits.largest
         found = []
         for index in range(len(self.tensors)):
-            energies = sums.look(self, index, largest)
+            energies = self._look(index, largest)
             if energies is None:
                 if limits is None:
                     raise self._invalid(index)
                 self._replace(index, limits)
                 # replacements are within the limits, so this look finds the energies
-                energies = sums.look(self, index, LARGEST)
+                energies = self._look(index, LARGEST)
             found.append(energies or [])
         return found
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from jopeq.checks import check_positive
 from jopeq.errors import UpdateError
-from jopeq.wire.entries import LARGEST, PLAIN_SUMS, Entries, Limits, Sums, overlaps
+from jopeq.wire.entries import LARGEST, Entries, Limits, overlaps
 
 Array = NDArray[np.float64]
 
@@ -144,9 +144,7 @@ class Scaling:
         bound = float(np.float32(bound))
         return Limits(bound, bound)
 
-    def measure(
-        self, entries: Entries, dimension: int, energies: list[list[float]], sums: Sums = PLAIN_SUMS
-    ) -> list[Scale]:
+    def measure(self, entries: Entries, dimension: int, energies: list[list[float]]) -> list[Scale]:
         """Measure one scale per group; ``energies`` are Σ entry² of the chunks of each tensor."""
         if self.clip is not None:
             return self.public(entries.names)
@@ -155,9 +153,9 @@ class Scaling:
             count, mean = sum(map(entries.sizes.__getitem__, group)), 0.0
             parts: Iterable[list[float]] = map(energies.__getitem__, group)
             if self.center and count:
-                total = math.fsum(value for i in group for value in sums.add_up(entries, i))
+                total = math.fsum(value for i in group for value in entries.add_up(i))
                 mean = float(np.float32(total / count))
-                parts = [sums.add_up(entries, i, mean) for i in group]
+                parts = [entries.add_up(i, mean) for i in group]
             energy = math.fsum(chain.from_iterable(parts))
             scales.append(self.scale(energy, mean, count, dimension) if count else Scale(0.0))
         return scales

@@ -1,4 +1,4 @@
-"""Sums and the check of a whole tensor, one compiled pass, in threads."""
+"""Sums of a whole tensor, one compiled pass, in threads."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ from numpy.typing import NDArray
 
 from jopeq.kernels.cpu.native import F32, F64, I64, kernel, part, read, write
 from jopeq.kernels.threads import in_threads
-from jopeq.wire.entries import LANES, READ_CHUNK, Entries, Sums
-
-
-class CompiledSums(Sums):
-    """``Sums`` by kernels, where entries lie side by side."""
-
-    def add_up(self, entries: Entries, tensor: int, mean: float | None = None) -> list[float]:
-        row = entries.rows[tensor]
-        if row is None or not len(row):
-            return super().add_up(entries, tensor, mean)
-        return chunk_sums(row, mean)
+from jopeq.wire.entries import LANES, READ_CHUNK
 
 
 @part
@@ -59,7 +49,7 @@ def _add_up(row, mean, power, totals):
 
 
 def chunk_sums(row: NDArray[Any], mean: float | None) -> list[float]:
-    """``Sums.add_up`` of float32 or float64 entries that lie side by side."""
+    """``Entries.add_up`` of float32 or float64 entries that lie side by side."""
     totals = np.empty(-(-len(row) // READ_CHUNK))
     power = 1 if mean is None else 2
 

@@ -13,7 +13,7 @@ from jopeq.errors import UpdateError
 from jopeq.kernels.gpu.arguments import flattened, on_device
 from jopeq.kernels.gpu.jit import options
 from jopeq.kernels.gpu.triton_path import sum_chunks
-from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, Sums, label
+from jopeq.wire.entries import LANES, LARGEST, READ_CHUNK, Limits, label
 from jopeq.wire.scaling import Scale, Scaling, group_tensors
 
 _SEGMENT = 1 << 24  # of whole chunks
@@ -59,12 +59,19 @@ class DeviceEntries:
 
     def _measure(self, scaling: Scaling, dimension: int) -> list[Scale]:
         entries: Any = self
-        sums, energies = _DeviceSums(), [[0.0]] * len(self.tensors)
+        energies = [[0.0]] * len(self.tensors)
         if scaling.clip is None and not scaling.center:
             for group in group_tensors(self.names, scaling.per):
                 for tensor in group:
-                    energies[tensor] = sums.add_up(entries, tensor, 0.0)
-        return scaling.measure(entries, dimension, energies, sums)
+                    energies[tensor] = self.add_up(tensor, 0.0)
+        return scaling.measure(entries, dimension, energies)
+
+    def add_up(self, tensor: int, mean: float | None = None) -> list[float]:
+        """``Entries.add_up``."""
+        found = chunk_sums(self.tensors[tensor], mean or 0.0, mean is not None).tolist()
+        if not sum(map(abs, found)) < _LARGEST_SUM:
+            raise UpdateError("the update is too large to be scaled")
+        return found
 
     def _is_within(self, limits: Limits, scaling: Scaling, scales: list[Scale]) -> bool:
         """True if the scales show that no entry is beyond the limits.
@@ -108,16 +115,6 @@ class DeviceEntries:
                     f"{label(name)} holds {float(wide[first])} at position {place}: only finite "
                     "entries within float32 can be encoded; nothing was sent"
                 )
-
-
-class _DeviceSums(Sums):
-    """``Sums`` where the tensors lie."""
-
-    def add_up(self, entries: Any, tensor: int, mean: float | None = None) -> list[float]:
-        found = chunk_sums(entries.tensors[tensor], mean or 0.0, mean is not None).tolist()
-        if not sum(map(abs, found)) < _LARGEST_SUM:
-            raise UpdateError("the update is too large to be scaled")
-        return found
 
 
 def chunk_sums(tensor: torch.Tensor, mean: float, is_square: bool) -> torch.Tensor:
