@@ -209,30 +209,22 @@ def test_memory_is_bounded(mode, dtype):
     assert peak < 64 << 20
 
 
-@pytest.mark.parametrize("clip", [0, -1.0, np.nan, np.inf, True, "1", None, 1e-40])
-def test_a_bad_clip_is_refused(clip):
-    with pytest.raises(ValueError, match="clip"):
-        ClippedTotal(3, clip)
+ROWS = (np.zeros(3), np.zeros((2, 4)), np.zeros((2, 3), int), torch.zeros(2, 3, dtype=int))
+BAD = {
+    "clip": (lambda clip: ClippedTotal(3, clip), (0, -1.0, np.nan, np.inf, True, "1", None, 1e-40)),
+    "dimension": (lambda dimension: ClippedTotal(dimension, 1.0), (0, -2, 1.5, True)),
+    "rows": (lambda rows: ClippedTotal(3, 1.0).add(rows), ROWS),
+    "group": (
+        lambda group: ClippedTotal(3, 1.0).add(np.zeros((2, 3)), group=group),
+        ([1], [0.5, 1.5], [[0, 1]], ["a", "b"]),
+    ),
+}
 
 
-@pytest.mark.parametrize("dimension", [0, -2, 1.5, True])
-def test_a_bad_dimension_is_refused(dimension):
-    with pytest.raises(ValueError, match="dimension"):
-        ClippedTotal(dimension, 1.0)
-
-
-@pytest.mark.parametrize(
-    "rows", [np.zeros(3), np.zeros((2, 4)), np.zeros((2, 3), int), torch.zeros(2, 3, dtype=int)]
-)
-def test_bad_rows_are_refused(rows):
-    with pytest.raises(UpdateError, match="rows"):
-        ClippedTotal(3, 1.0).add(rows)
-
-
-@pytest.mark.parametrize("group", [[1], [0.5, 1.5], [[0, 1]], ["a", "b"]])
-def test_a_bad_group_is_refused(group):
-    with pytest.raises(ValueError, match="group"):
-        ClippedTotal(3, 1.0).add(np.zeros((2, 3)), group=group)
+@pytest.mark.parametrize(("name", "bad"), [(name, bad) for name in BAD for bad in BAD[name][1]])
+def test_bad_input_is_refused_by_its_name(name, bad):
+    with pytest.raises(UpdateError if name == "rows" else ValueError, match=name):
+        BAD[name][0](bad)
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4, 3), (1, 1, 1, 0), (37, 10, 521, 10), (5, 2, 9000, 0)])
