@@ -9,8 +9,7 @@ import pytest
 from jopeq.analysis.ledger_report import ledger_report
 from jopeq.circle import fingerprint
 from jopeq.flower import RoundFailedError
-from jopeq.flower.guard import guard_app
-from jopeq.flower.health import check_health
+from jopeq.flower.guard import check_health, guard_app
 from jopeq.ledger import Ledger
 from tests.flower.test_records import NODES, Hospitals
 

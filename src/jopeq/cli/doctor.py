@@ -54,7 +54,7 @@ def doctor(
         with explain_errors("", OSError):
             from flwr.common.config import parse_config_args
 
-            from jopeq.flower.health import check_health  # Flower takes seconds to import
+            from jopeq.flower.guard import check_health  # Flower takes seconds to import
 
             end_with(check_health(parse_config_args([node])))
     if warmup:
