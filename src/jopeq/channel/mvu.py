@@ -221,9 +221,8 @@ def _fill(row: list[int], low: list[int], high: list[int], missing: int) -> int:
 def _decoder(table: Floats) -> Floats:
     """The antisymmetric values of least error among those of least bias.
 
-    Minimise Σ_l q_l y_l² − 2 b_l y_l subject to Σ_l P(l|j) y_l = v_j for j < K/2 (the mirrored
-    half follows by symmetry): a least-norm problem around y = b/q. With fewer letters than levels
-    there are more equations than values, and least squares it is.
+    Minimise Σ_l q_l y_l² − 2 b_l y_l subject to Σ_l P(l|j) y_l = v_j for j < K/2: a least-norm
+    problem around y = b/q, or least squares with fewer letters than levels.
     """
     levels, letters = table.shape
     half = letters // 2

@@ -110,13 +110,11 @@ class NoiseTarget:
         return calibrate_t(self.epsilon, self.dimension, nu=self.nu)
 
     def gamma(self, rate: float) -> float:
-        """The paper's support: 2R + 1/ε for Laplace on Z, 1.5(1 + variance) for t on A2.
-
-        In L > 2 dimensions noise is √(L/2) times as long as on A2, and so is the support.
-        """
+        """The paper's support: 2R + 1/ε for Laplace on Z, 1.5(1 + variance) for t on A2."""
         if self.dimension == 1 and self.law == "laplace":
             return 2.0 * rate + 1.0 / self.epsilon
-        return 1.5 * (1.0 + self.noise.variance) * math.sqrt(max(1.0, self.dimension / 2))
+        longer = math.sqrt(max(1.0, self.dimension / 2))  # than on A2, as the noise is
+        return 1.5 * (1.0 + self.noise.variance) * longer
 
 
 @dataclass(frozen=True, kw_only=True)

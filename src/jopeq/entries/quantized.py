@@ -385,11 +385,8 @@ class DitherCodec(Codec[QuantizedScheme]):
         return means / len(_DITHERS), energies / len(_DITHERS)
 
     def log_channel(self, dither: float, inputs: Array) -> Array:
-        """Integrate the law of the noise over each cell, seen from x + dither.
-
-        Beyond 4096 cells neighbours are merged. No cell is left out: those beyond the ball attain
-        the ε of a Laplace law.
-        """
+        """Integrate the law of the noise over each cell, seen from x + dither."""
+        # beyond 4096 cells neighbours are merged; those beyond the ball attain a Laplace law's ε
         step, letters = self.cells.step, self.codebook.letters
         kept = np.arange(1, letters)
         if letters > _MOST_LISTED:

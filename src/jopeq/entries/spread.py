@@ -48,10 +48,7 @@ def beyond_ball(sigma: float, dimension: int, power: int) -> float:
 
 
 def normalised_error(scheme: Scheme, spread: float, clients: float = 1) -> float:
-    """Error of the mean of ``clients`` decoded copies of a Gaussian update, over its energy.
-
-    With ``math.inf`` clients it is that of the biases alone.
-    """
+    """Error of the mean of ``clients`` decoded copies of a Gaussian update, over its energy."""
     from scipy import special
 
     size = scheme.dimension

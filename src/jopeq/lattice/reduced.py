@@ -173,10 +173,7 @@ def _nearest_plane(row: Array, earlier: list[Array]) -> Array:
 
 
 def points_within(basis: Array, shift: Array, radius: float) -> Integers:
-    """Integer coordinates l with |(l + shift)·basis| ≤ radius, by Fincke–Pohst enumeration.
-
-    Counts before it lists; more than ``MAX_POINTS`` points raise ``ValueError``.
-    """
+    """Integer coordinates l with |(l + shift)·basis| ≤ radius, counted before they are listed."""
     # basis.T = Q·R, so |basis.T @ c|² = |R @ c|²: fix coordinates from the last to the first
     triangle = np.linalg.qr(basis.T)[1]
     size = len(basis)

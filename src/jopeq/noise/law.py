@@ -64,10 +64,7 @@ class Law(ABC):
 
     @abstractmethod
     def match(self, dither_covariance: Array) -> Law | None:
-        """The law of this family that, with a dither, has this law's variance; None if impossible.
-
-        A dither with unequal variances counts with the largest: the sum never exceeds the target.
-        """
+        """The law of this family that with a dither has this law's variance at most, or None."""
 
     def recipe(self) -> NoiseRecipe | None:
         """How kernels draw this noise; None if only the plain path can."""
@@ -127,9 +124,8 @@ def add_noise(law: Law, x: Array, stream: PrivateStream, start: int) -> Array:
     """x + noise for samples in the unit ball, cut to ``reach − 1`` in every entry.
 
     A sampler with finitely many bits has an end: without the cut, one input could reach outputs
-    near it that another cannot. The cut is post-processing of the noisy value, so it costs no
-    privacy; for Laplace it lies beyond e⁻⁴⁶. Noise too narrow for a cut (``covers_ball``; ε > 48
-    for Laplace) is not cut and promises nothing.
+    near it that another cannot. The cut is post-processing, so it costs no privacy. Noise too
+    narrow for it (``covers_ball``; ε > 48 for Laplace) is not cut and promises nothing.
     """
     noisy = law.sample(stream, start, len(x))
     np.add(noisy.T, x.T, out=noisy.T)  # long loops along the samples
@@ -203,8 +199,8 @@ class Laplace(ScaledLaw):
 def largest_pair(dimension: int, shortest: float, move: float) -> float:
     """Bound the share of the squared length that two entries of a spherical draw hold.
 
-    The share of a pair is Beta(1, L/2 − 1). Draws are at least ``shortest`` long and moved by at
-    most ``move``. The bound fails with probability below 2⁻⁷².
+    It is Beta(1, L/2 − 1); draws are at least ``shortest`` long and moved by at most ``move``. The
+    bound fails with probability below 2⁻⁷².
     """
     if dimension <= 2 or shortest <= move:
         return 1.0

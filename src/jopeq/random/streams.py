@@ -89,9 +89,8 @@ class SharedStream(ChaChaStream):
 class PrivateStream(ChaChaStream):
     """The noise, known to the client alone. Keyed from the operating system's entropy.
 
-    A fresh instance is made for every payload and dropped afterwards. It can be neither copied nor
-    pickled: two payloads with the same noise reveal the difference of their updates, and a pickle
-    would take the key elsewhere.
+    Every payload has a fresh instance, which can be neither copied nor pickled: two payloads with
+    the same noise reveal the difference of their updates, and a pickle would take the key away.
 
     >>> PrivateStream()
     PrivateStream(<secret>)

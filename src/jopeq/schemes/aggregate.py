@@ -133,7 +133,7 @@ def _describe(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> st
 def weighted_sum(
     opened: Sequence[Opened], weights: Sequence[float], scheme: Scheme
 ) -> tuple[NDArray[np.float64], list[float], dict[int, PayloadError]]:
-    """Σ weight·update of opened payloads of one layout, their norms, and the errors by place.
+    """Σ weight·update of payloads of one layout, their norms, and the errors by place.
 
     Payloads with an error may be in the sum in part, so add up the others again.
     """

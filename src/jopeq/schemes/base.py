@@ -116,10 +116,7 @@ class Scheme(ABC):
         return cost.for_update(sum(sizes.values())) if cost.unit == "sample" else cost
 
     def with_clips(self, clips: Mapping[str, float]) -> Self:
-        """Give each tensor its public clip (with ``per="layers"``).
-
-        Both ends set the same clips before they look at an update. Payloads with other clips are
-        refused.
+        """Give each tensor its public clip (with ``per="layers"``), the same on both ends.
 
         >>> from jopeq import scheme
         >>> scheme("response", epsilon=4.0, rate=2.0, clip="layers").with_clips({"w": 0.5}).clips
@@ -173,8 +170,8 @@ class Scheme(ABC):
     ) -> bytes | tuple[bytes, Counts]:
         """Encode an update or a state as a payload; ``decode`` is the inverse.
 
-        An update is a float array or tensor of any shape. A state is a mapping of them, for
-        example from ``state_update``; its integer and boolean arrays are not sent.
+        An update is a float array or tensor of any shape, a state a mapping of them, for example
+        from ``state_update``; its integer and boolean arrays are not sent.
 
         ``secret`` (32 bytes, agreed once) hides the dither from everyone else; without it the
         payload carries its own fresh seed. ``seed`` fixes that seed (or the nonce) and ``noise``

@@ -144,7 +144,7 @@ def as_kind_of(example: Any, values: Array, dtype: Any = None) -> Any:
 
 
 def find_frozen(module: Any) -> tuple[str, ...]:
-    """Names of the tensors that a PyTorch module does not train, as its ``state_dict`` has them.
+    """Names in its ``state_dict`` of what a PyTorch module does not train.
 
     Parameters without ``requires_grad``, and buffers of layers none of whose parameters trains.
     """

@@ -40,10 +40,7 @@ def lane_sum(values: Array) -> float:
 
 
 def _lane_sum(values: NDArray[Any], fill: Callable[[NDArray[Any], Array], object]) -> float:
-    """``lane_sum`` of ``fill``'s results, a block at a time.
-
-    Blocks fit the cache, and no array is made: fresh memory costs more than the arithmetic.
-    """
+    """``lane_sum`` of ``fill``'s results, a block at a time: fresh memory would cost more."""
     room = np.zeros((1 + _ROWS, LANES))  # the sum so far, and what is added to it
     for start in range(0, len(values), _ROWS * LANES):
         block = values[start : start + _ROWS * LANES]
