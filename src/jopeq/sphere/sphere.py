@@ -464,9 +464,12 @@ class Aggregator:
         return len(who)
 
     def _add(self, clients: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
-        fresh = np.zeros_like(self._total)
-        codebook.add_codewords(clients, indices, self.round.plan, self.round.shared, fresh)
-        self._total += fresh  # all of them, or none where an error came before
+        """Add all of them, or none where an error comes: a single vector is added at once."""
+        plan, is_single = self.round.plan, len(clients) * self.round.plan.lists == 1
+        fresh = self._total if is_single else np.zeros_like(self._total)
+        codebook.add_codewords(clients, indices, plan, self.round.shared, fresh)
+        if not is_single:
+            self._total += fresh
 
     def mean(self) -> NDArray[np.float64]:
         """The mean update in one row."""
