@@ -38,6 +38,16 @@ def test_it_is_private_unbiased_and_better_than_a_response(epsilon, bits):
     assert channel.conditional_variance.mean() <= rival * (1 + 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "bits", "least"),
+    [(0.5, 2, 15.992), (1.25, 2, 2.4880), (1.4125, 2, 1.8801), (1.5, 2, 1.6361),
+     (1.5, 3, 1.6098), (2.2387, 2, 0.6378), (2.5, 3, 0.4524), (2.6102, 3, 0.4020)],
+)  # fmt: skip
+def test_its_variance_is_within_a_percent_of_what_a_finer_search_found(epsilon, bits, least):
+    """Where a response leads to a worse channel."""
+    assert mvu_channel(epsilon, bits).conditional_variance.mean() < 1.01 * least
+
+
 def test_it_solves_the_plain_programme():
     """The programme written down directly: probabilities of all letters on all levels."""
     epsilon, levels = 4.0, 8

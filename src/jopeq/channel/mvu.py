@@ -100,14 +100,15 @@ def _design(epsilon: float, size: int) -> tuple[Floats, Floats]:
 
 
 def _starting_values(epsilon: float, size: int) -> list[Floats]:
-    """Lower halves of decoders to start from: that of a response, and two geometric series.
+    """Lower halves of decoders to start from: that of a response, and four geometric series.
 
-    The three lead to channels within about a percent of what a finer search of starts reached.
+    Of 83 (ε, bits) that a finer search of starts was tried on, one channel errs by 1% more, and
+    the others by at most half a percent.
     """
     half, ratio = size // 2, math.exp(epsilon)
     response = (ratio + size - 1) / (ratio - 1) * level_positions(size)[:half]
     largest, steps = (ratio + 1) / (ratio - 1), np.arange(half, dtype=np.float64)
-    return [response, -largest * 0.5**steps, -largest * 0.7**steps]
+    return [response, *(-largest * falls**steps for falls in (0.2, 0.4, 0.6, 0.9))]
 
 
 def _improve(epsilon: float, values: Floats, pivot: Floats, radius: float) -> _Solution | None:
