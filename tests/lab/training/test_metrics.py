@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from jopeq_lab.training.metrics import RoundMetrics, decibels, mean, signal_to_noise
+import jopeq
+from jopeq_lab.training.metrics import RoundMetrics, decibels, mean, signal_to_noise, spent
 
 
 def metrics(**changes):
@@ -32,3 +33,15 @@ def test_json_has_no_infinity_and_comes_back():
         text = json.dumps(each.as_dict(), allow_nan=False)
         assert RoundMetrics.from_dict(json.loads(text)) == each
     assert first.as_dict()["snr"] is None
+
+
+def test_spent_composes():
+    sample = jopeq.scheme("jopeq", epsilon=4.0, rate=1.0).guarantee
+    plain = spent(sample, 100, 3)
+    assert plain["nominal_update"] == 400.0
+    assert plain["nominal_client"] == 1200.0
+    assert plain["epsilon_update"] == pytest.approx(100 * sample.epsilon)
+    assert plain["epsilon_client"] == pytest.approx(3 * 100 * sample.epsilon)
+    nothing = spent(jopeq.scheme("none").guarantee, 100, 3)
+    assert nothing["epsilon_client"] == math.inf
+    assert nothing["nominal_sample"] is None
