@@ -146,6 +146,8 @@ squared_scale
     if name not in _OTHERS:
         if parameters.get("clip") == "layers":
             parameters = {**parameters, "clip": START, "per": "layers"}
+        elif isinstance(clip := parameters.get("clip"), str):
+            raise ValueError(f"clip must be a number or 'layers', got {clip!r}")
         if parameters.get("spread") == "auto" or "clients" in parameters:
             return _with_best_spread(name, **parameters)
     for parameter in parameters:

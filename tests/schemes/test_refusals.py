@@ -89,6 +89,11 @@ def test_impossible_combinations_name_a_parameter(name, parameters):
         jopeq.scheme(name, **needed(name) | parameters)
 
 
+def test_a_word_that_is_no_clip_is_told_the_one_that_is():
+    with pytest.raises(ValueError, match="'layers', got 'layer'"):
+        jopeq.scheme("sdq", rate=2.0, clip="layer")
+
+
 def test_none_takes_nothing_by_its_class_either():
     with pytest.raises(ValueError, match="clip"):
         jopeq.Uncompressed(clip=1.0)
