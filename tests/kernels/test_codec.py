@@ -284,3 +284,11 @@ def test_invalid_entries_are_replaced_alike(scheme, agree, gaussian, chunk_of):
         assert counted.invalid == np.isnan(whole).sum() + beyond
     for name, value in before.items():
         np.testing.assert_array_equal(state[name], value)
+
+
+def test_decoding_raises_nothing_that_an_app_lets_numpy_raise(on):
+    """Several scales, and numbers below float32's: the host scales these samples."""
+    scheme = jopeq.scheme("sdq", rate=2.0, per="tensor")
+    payload = scheme.encode({"a": np.full(5, 1e-44), "b": np.full(5, 1e-40)})
+    with on(), np.errstate(all="raise"):
+        scheme.decode(payload)

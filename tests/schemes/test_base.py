@@ -101,6 +101,20 @@ def test_huge_updates_are_sent_or_refused_and_subnormal_ones_sent(scheme):
         assert scheme not in SCALED or np.abs(decoded).max() <= 1e4 * value * 3
 
 
+@every_scheme
+def test_no_payload_raises_what_an_app_lets_numpy_raise(scheme):
+    """A server that has called ``np.seterr`` would end with a client's payload."""
+    state = {"half": np.full(9, 1e-7, np.float16), "bn.running_var": np.full(9, 1e-45, np.float32)}
+    for value in (1e-45, 1e-40, 1e-38, 1e30):
+        update = np.full(9, value, np.float32)
+        payload, whole = (scheme.encode(one, **fixed(scheme)) for one in (update, state))
+        expected = scheme.decode(payload)
+        with np.errstate(all="raise"):
+            assert (scheme.decode(payload) == expected).all()
+            assert np.isfinite(jopeq.aggregate([payload] * 2, scheme=scheme)).all()
+            jopeq.updated_state(state, scheme.decode(whole, like=state))
+
+
 @pytest.mark.parametrize("lattice", ["Z", "A2", "D4", "E8"])
 def test_what_is_too_far_to_quantize_is_an_update_error(lattice):
     scheme = jopeq.scheme("sdq", rate=1.0, lattice=lattice, clip=1e-30)

@@ -131,7 +131,7 @@ def split(flat: Values, model: Model, names: Iterable[str]) -> dict[str, Values]
 
 def move(model: Model, update: Mapping[str, Values]) -> dict[str, Values]:
     """The updated arrays, in their own types: the same bits on every machine."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         moved = updated_state(model.floats, update)
     return {name: moved[name] for name in update}
 

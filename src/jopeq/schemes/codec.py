@@ -328,8 +328,8 @@ class Codec(ABC, Generic[S]):
 
         def work(begin: int, end: int) -> None:
             keep_memory()
-            # the caller refuses what leaves float32
-            with np.errstate(over="ignore", invalid="ignore"):
+            # the caller refuses what leaves float32, and an app may have called np.seterr
+            with np.errstate(all="ignore"):
                 for first in range(begin, end, coder.chunk):
                     count, start = min(coder.chunk, end - first), first * self.dimension
                     letters = coder.decode(body, first, count)
@@ -384,7 +384,7 @@ class Opened:
         pieces = self.header.arrange(self.decode(common_device(sent.values())))
         if not isinstance(pieces, dict):
             pieces = {"": pieces}
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             return {name: _as_type_of(v, pieces.get(name), name) for name, v in like.items()}
 
     def check_fits(self, expected: Mapping[str, tuple[int, ...]]) -> None:

@@ -114,7 +114,7 @@ def moves(name: str, before: Array, after: Array, variance: Array | None) -> Arr
 
 def apply_move(name: str, before: Array, update: Array, variance: Array | None) -> Array:
     """The inverse of ``moves``, the same bits everywhere; an update of 0 changes nothing."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         if not name.endswith(VARIANCES):
             return np.asarray(before + update * _deviation(variance))
         positive = np.maximum(before, 0.0)
@@ -139,7 +139,7 @@ def as_kind_of(example: Any, values: Array, dtype: Any = None) -> Any:
         torch = sys.modules["torch"]
         made = torch.from_numpy(np.ascontiguousarray(values).reshape(values.shape))
         return made.to(device=example.device, dtype=torch.float32 if dtype is None else dtype)
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return values.astype(np.float32 if dtype is None else dtype)
 
 

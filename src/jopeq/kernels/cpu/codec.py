@@ -324,7 +324,7 @@ class _ChunkDecoder:
         samples = np.empty(count * size)  # several scales, or a last sample that is not full
         step.decode(*chunk, letters, Scale(1.0), samples, _NARROW)
         entries = samples[: len(out)]
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             unscale(entries, first * size, self._ends, self._scales)
             out[:] = entries
         if not np.isfinite(out).all():
