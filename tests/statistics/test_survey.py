@@ -279,6 +279,8 @@ def test_a_ledger_composes_statistics_and_training(patients):
         (lambda: Category("arm", "AB"), "levels"),
         (lambda: parse_question("t: survival"), "survival EVENT"),
         (lambda: parse_question("t: survival e 0 1 by=arm"), "levels"),
+        (lambda: parse_question("t: survival e 0 1 bins=0"), "edges"),
+        (lambda: parse_question("age: histogram 0 1 bins=0"), "edges"),
         (lambda: parse_question("age: mode 0 1"), "ask"),
         (lambda: parse_question("age: mean 0"), "ask"),
         (lambda: parse_question("age: mean low high"), "ask"),

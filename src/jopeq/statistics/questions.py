@@ -460,19 +460,21 @@ def _make(column: str, word: str, words: Sequence[str], named: dict[str, Any]) -
         case "mean" | "variance" | "quantiles" | "quartiles", [lower, upper]:
             return Question.kinds.get(word, Quantiles)(column, float(lower), float(upper), **named)
         case "histogram", edges:
-            return Histogram(column, _edges(edges, named.pop("bins", 0)), **named)
+            return Histogram(column, _edges(edges, named.pop("bins", None)), **named)
         case "proportions", categories:
             return Proportions(column, tuple(categories), **named)
         case "correlation", [lower, upper, other, low, high]:
             bounds = (float(lower), float(upper)), (float(low), float(high))
             return Correlation(column, other, *bounds, **named)
         case "survival", [event, *edges]:
-            return Question.kinds[word](column, event, _edges(edges, named.pop("bins", 0)), **named)
+            return Question.kinds[word](
+                column, event, _edges(edges, named.pop("bins", None)), **named
+            )
     raise ValueError("no such question, or too few or too many words")
 
 
-def _edges(words: Sequence[str], bins: int) -> tuple[float, ...]:
-    if not bins:
+def _edges(words: Sequence[str], bins: int | None) -> tuple[float, ...]:
+    if bins is None:
         return tuple(map(float, words))
     lower, upper = check_edges("edges", [float(word) for word in words])
     return tuple(np.linspace(lower, upper, min(max(bins, 0), MOST_BINS) + 1).tolist())
