@@ -231,10 +231,10 @@ def resealed(content=None, **changes):
         *({"delta": bad} for bad in (1.0, -0.5)),
         *({"rounds": bad} for bad in (-1, 1.5, True)),
         *({"scheme": 7}, {"assumptions": [1]}, {"format": "jopeq-ledger-9"}, {"more": 1}),
-        *({"spent": None}, {"spent": [[1.0, 0.0, None]]}, {"assumptions": None}),
-        *({"spent": [[bad, 0.0, None, 3]]} for bad in (-1.0, math.nan, None)),
-        *({"spent": [[1.0, 2.0, None, 3]]}, {"spent": [[1.0, 0.0, -1.0, 3]]}),
-        *({"spent": [[1.0, 0.0, None, bad]]} for bad in (-3, 3.5)),
+        *({"spent": None}, {"spent": [[1.0, 0.0]]}, {"assumptions": None}),
+        *({"spent": [[bad, 0.0, 3]]} for bad in (-1.0, math.nan, math.inf, None)),
+        *({"spent": [[1.0, bad, 3]]} for bad in (2.0, -0.5, None)),
+        *({"spent": [[1.0, 0.0, bad]]} for bad in (-3, 3.5, None)),
         *({"days": bad} for bad in (7, "2026-01-01", [None, ""])),
         *({"unit": bad} for bad in (7, "sample")),
         *({"runs": bad} for bad in (7, [7], [{}])),
@@ -242,6 +242,23 @@ def resealed(content=None, **changes):
 )
 def test_impossible_ledgers_are_refused(changes):
     assert refused(Ledger.from_json, resealed(**changes)) == "damaged"
+
+
+@pytest.mark.parametrize("rounds", [(2, 1), (3, 3)])
+def test_a_run_is_listed_once(rounds):
+    """Of two entries only one would count towards ε."""
+    ledger = Ledger(4.0, 1e-5)
+    ledger.charge(SUMMED, 10)
+    content = json.loads(ledger.to_json())
+    (run,) = content["runs"]
+    runs = [{**run, "spent": {**run["spent"], "rounds": count}} for count in rounds]
+    assert refused(Ledger.from_json, resealed(content, rounds=3, runs=runs)) == "damaged"
+
+
+@pytest.mark.parametrize("name", ["budget", "delta", "rounds", "scheme"])
+def test_nobody_sets_what_a_ledger_counts(name):
+    with pytest.raises(AttributeError):
+        setattr(used_ledger(), name, 0)
 
 
 def test_every_edit_is_noticed(tmp_path):

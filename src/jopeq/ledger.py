@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from jopeq.checks import check_count, check_delta, check_number, check_positive
 from jopeq.errors import BudgetExceededError, BudgetSpentError, LedgerError, PlanError
@@ -100,14 +100,10 @@ class Ledger:
     def __init__(self, budget: float, delta: float = 0.0) -> None:
         check_positive("budget", budget)
         check_delta(delta)
-        self.budget: Final = float(budget)
-        self.delta: Final = float(delta)
-        self._most = self.budget * (1.0 + _ROUNDING)
-        self.scheme: str | None = None
-        """The spec of the last charge; None before the first."""
-        self.rounds = 0
-        """The number of updates, or shares of a private sum, that were charged."""
-        self._spent = Composition()
+        self._budget, self._delta = float(budget), float(delta)
+        self._most = self._budget * (1.0 + _ROUNDING)
+        self._scheme: str | None = None
+        self._rounds, self._spent = 0, Composition()
         self._assumptions: tuple[str, ...] = ()
         self._unit = "client"
         self._runs: dict[tuple[str, str, int], Run] = {}
@@ -124,6 +120,26 @@ class Ledger:
         return Ledger.from_json, (self.to_json(),)
 
     # The state of the budget
+
+    @property
+    def budget(self) -> float:
+        """The largest ε of the client, all rounds together."""
+        return self._budget
+
+    @property
+    def delta(self) -> float:
+        """The δ at which ε is stated."""
+        return self._delta
+
+    @property
+    def scheme(self) -> str | None:
+        """The spec of the last charge; None before the first."""
+        return self._scheme
+
+    @property
+    def rounds(self) -> int:
+        """The number of updates, or shares of a private sum, that were charged."""
+        return self._rounds
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -229,7 +245,7 @@ class Ledger:
             self._runs[begun.key] = replace(after, last=_today(), about=asked)
             known = *self._assumptions, *scheme.guarantee.assumptions
             self._assumptions, self._unit = tuple(dict.fromkeys(known)), unit
-            self.scheme, self.rounds = scheme.spec, self.rounds + 1
+            self._scheme, self._rounds = scheme.spec, self._rounds + 1
             return spent
 
     def covers(self, scheme: RecordSum | ClientSum, entries: int, *, run: str = "") -> int:
@@ -340,7 +356,7 @@ class Ledger:
                 )
             known = *self._assumptions, *scheme.guarantee.assumptions
             self._assumptions, self._spent = tuple(dict.fromkeys(known)), after
-            self.scheme, self.rounds = scheme.spec, self.rounds + 1
+            self._scheme, self._rounds = scheme.spec, self._rounds + 1
             self._days = self._days[0] or _today(), _today()
             return total
 
@@ -394,16 +410,14 @@ class Ledger:
             check_number("epsilon", epsilon)
             check_delta(own_delta)
             counts.append((Mechanism(epsilon, own_delta), check_count("times", times)))
-        ledger.scheme, ledger._unit, ledger._days = scheme, unit, (first, last)
-        ledger.rounds = check_count("rounds", content["rounds"])
+        ledger._scheme, ledger._unit, ledger._days = scheme, unit, (first, last)
+        ledger._rounds = check_count("rounds", content["rounds"])
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions = tuple(content["assumptions"])
-        charged = 0
-        for one in content["runs"]:
-            run = Run.restored(**one)
-            ledger._runs[run.key] = run
-            charged += run.spent.rounds
-        if ledger._runs and ledger.rounds != charged:
+        for run in [Run.restored(**one) for one in content["runs"]]:
+            if ledger._runs.setdefault(run.key, run) is not run:  # one of them would not count
+                raise ValueError("it lists a run twice")
+        if ledger._runs and ledger.rounds != sum([run.spent.rounds for run in ledger.runs]):
             raise ValueError("its rounds are not those of its runs")
         return ledger
 
