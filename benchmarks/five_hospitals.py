@@ -28,7 +28,7 @@ from sklearn.datasets import load_breast_cancer
 
 import jopeq
 from jopeq.circle import read_audit
-from jopeq.flower.health import check_health
+from jopeq.flower.guard import check_health
 from jopeq.sums.record_accounting import epsilon_of
 from tests.flower.identities import write_identity
 from tests.flower.test_federation import deployment, wait_for
