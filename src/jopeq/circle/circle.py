@@ -5,39 +5,7 @@ the masks cancel; if one is missing, nothing opens and a smaller cohort is asked
 key serves one answer. ``CircleServer`` and ``CircleClient`` exchange bytes; the transport, the
 ledger and the mechanism are the caller's.
 
-A circle of three, in one process, where each member sends what it knows.
-
->>> import tempfile
->>> from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
->>> from jopeq.circle import CircleClient, CircleServer, CircleTerms, Due, Plan, digest
->>> terms = CircleTerms(
-...     circle="hospitals", spec="example", clients=3, threshold=3, colluding=1,
-...     plan=lambda clients: Plan(bits=16, length=2),
-... )
->>> identities = {number: Ed25519PrivateKey.generate() for number in (1, 2, 3)}
->>> trusted = [key.public_key().public_bytes_raw() for key in identities.values()]
->>> ledgers, clients = {number: [] for number in identities}, {}
->>> for number, identity in identities.items():
-...     clients[number] = CircleClient(
-...         terms, tempfile.mkdtemp(), identity=identity, trusted=trusted,
-...         charge=ledgers[number].append, count=ledgers[number].__len__,
-...     )
->>> server = CircleServer(terms, trusted=trusted)
->>> for number_of_round in (1, 2):
-...     content, exchanges = digest(b"the model", b"its configuration"), 0
-...     messages = server.start(clients, round_number=number_of_round, content=content)
-...     while messages:
-...         exchanges += 1
-...         replies = []
-...         for number, message in messages.items():
-...             found = clients[number].accept(message, content=content)
-...             if isinstance(found, Due):  # a share, for which the ledger was charged
-...                 found = found.finish([number, 10 * number])
-...             replies.append((number, found))
-...         messages = server.step(replies)
-...     print(exchanges, server.total.tolist(), server.cohort)
-2 [6, 60] (1, 2, 3)
-1 [6, 60] (1, 2, 3)
+``examples/own_loop.py`` is a complete loop of five hospitals in one process.
 """
 
 from __future__ import annotations

@@ -33,13 +33,7 @@ def graph_for(clients: int, threshold: int, colluding: int) -> tuple[int, int]:
     - *Correctness.* Fewer than t neighbours of some client answer to the end with probability at
       most n·P(H(n − 1, T, k) < t) ≤ 2⁻⁴⁰, if who drops out does not depend on the graph.
 
-    Security needs no luck about dropouts, unlike in Bell et al. If all clients open one list of
-    survivors, then the self mask of a survivor is opened by t holders, so that more than k/2 of its
-    honest neighbours survive: some on either side. Clients whose masks are all opened thus form a
-    ring around the circle with steps of at most k/2, and every other honest survivor lies within
-    k/2 of two of them. So only the sum over all honest survivors can be opened, whoever chooses the
-    dropouts. And 2t > k + 1 + m, so that nobody gets both secrets of a client from holders who each
-    open one of them.
+    docs/threat-model.md says why security needs no luck about dropouts.
 
     >>> graph_for(50, 34, 0)
     (49, 34)

@@ -36,16 +36,6 @@ class LayerClips:
     h̃ is decoded, c the tensor's clip. A clip settles where it is ``spread`` times the entries' root
     mean square. One round at most doubles or halves it, and no single client can move it far.
 
-    >>> from jopeq import scheme
-    >>> rule, s = LayerClips(), scheme("response", epsilon=4.0, rate=2.0, clip="layers")
-    >>> update = {"conv": np.full(1000, 0.001), "head": np.full(1000, 0.4)}
-    >>> for _ in range(12):
-    ...     decoded = [s.decode(s.encode(update), like=update) for _ in range(3)]
-    ...     s = rule.update(s, decoded)
-    >>> clips = dict(s.clips)
-    >>> clips["conv"] < 0.01, clips["head"] > 0.4
-    (True, True)
-
     Parameters
     ----------
     spread : float, default 2.5

@@ -10,12 +10,7 @@
 Rotation and codebook come from the round's public seed; the server knows both. A sum takes memory
 for the dimension and one bit per person.
 
-**Privacy** rests only on ``SpherePlan.allow`` and one private word. Clip, rotation, floating-point
-arithmetic, NaN and seed cannot break it (docs/guarantees.md).
-
-**Unbiased.** Given the blocks, the scores t_i = ⟨u_i, x_b⟩/‖x_b‖ are independent and normal,
-whatever the update is. E[u_i | t] = t_i·x_b/‖x_b‖, and the weight g_i of a member has the mean
-√(n/k)·‖x_b‖ given its own block b. The uniform part cancels: codewords come with both signs.
+Privacy rests only on ``SpherePlan.allow`` and one private word; docs/guarantees.md has the proofs.
 """
 
 from __future__ import annotations

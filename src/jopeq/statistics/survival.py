@@ -134,19 +134,6 @@ class Survival(Question):
     ``column`` has the times. ``event`` is 1 (or True) if the time ends with the event and 0 if it
     is censored; records with other values count as missing. Bins (edges[j], edges[j + 1]] and the
     levels of ``by`` are public. Times begin at the first edge.
-
-    >>> from jopeq.statistics import Survey
-    >>> rng = np.random.default_rng(0)
-    >>> hospitals = [
-    ...     {"months": rng.exponential(30, 400), "death": np.ones(400), "arm": ["A", "B"] * 200}
-    ...     for _ in range(10)
-    ... ]
-    >>> asked = Survival("months", "death", range(0, 61, 6), by=Category("arm", ["A", "B"]))
-    >>> survey = Survey([asked], epsilon=1.0, clients=10, threshold=8)
-    >>> answer = survey.ask(hospitals)["months"]["survival by arm"]
-    >>> curve = answer.curves[0]
-    >>> bool(abs(curve.median.value - 20.8) < 5), answer.log_rank.p > 1e-6
-    (True, True)
     """
 
     event: str
