@@ -75,6 +75,8 @@ def test_channels_are_values():
     channel = randomized_response(4.0, 4)
     twin = pickle.loads(pickle.dumps(channel))
     assert (twin, hash(twin), twin.fingerprint) == (channel, hash(channel), channel.fingerprint)
+    lists = [list(row) for row in channel.counts], list(channel.values)
+    assert hash(Channel(*lists)) == hash(channel)  # a change of the lists would change no channel
     private = Channel(channel.counts, channel.values, is_dither_shared=False)
     assert private != channel
     assert private.fingerprint != channel.fingerprint

@@ -91,7 +91,9 @@ class Channel:
     is_dither_shared: bool = True
 
     def __post_init__(self) -> None:
-        counts, values = self.counts, self.values
+        counts, values = tuple(map(tuple, self.counts)), tuple(self.values)
+        object.__setattr__(self, "counts", counts)  # tuples: nobody changes what was checked
+        object.__setattr__(self, "values", values)
         is_whole = {type(count) for row in counts for count in row} == {int}
         is_whole = is_whole and all(min(row) >= 0 and sum(row) == TOTAL for row in counts)
         if not (2 <= len(values) <= MAX_LETTERS and all(map(math.isfinite, values))):
