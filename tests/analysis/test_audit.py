@@ -1,13 +1,16 @@
 """``jopeq.audit``: its four numbers, its verdict, and no accusation of an honest scheme."""
 
 import math
+import os
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from jopeq import audit, scheme
+from jopeq import ClippedTotal, RecordSum, audit, scheme
 from jopeq.analysis.empirical import empirical_epsilon
 from jopeq.analysis.exact import ExactEpsilon, exact_epsilon
+from jopeq.random.streams import PrivateStream
 
 ON_THE_LINE = [  # whose ε is computed exactly
     scheme("laplace", epsilon=4.0),
@@ -77,3 +80,55 @@ def test_nothing_holds_in_the_regime_of_theorem_iii_3(private):
     assert on_the_line.exact.server == math.inf
     # and the attack shows it, as far as its draws go
     assert on_the_line.empirical.lower > 4.5
+
+
+# Sums
+
+
+class Silent(RecordSum):
+    """Adds no noise, but rounds."""
+
+    def encode(self, rows, **given):
+        noise, empty = os.urandom(32), ClippedTotal(rows.dimension, self.clip)
+        one, other = (
+            super(Silent, self).encode(some, noise=PrivateStream.reproducible(noise), **given)
+            for some in (rows, empty)
+        )
+        return one - other
+
+
+class Still(RecordSum):
+    """Adds no noise, nor does it round at random."""
+
+    def encode(self, rows, **given):
+        return 1000 * np.sign(rows.values).astype(np.int64)
+
+
+class Lazy(Silent):
+    """Whoever has no record adds no noise."""
+
+    def encode(self, rows, **given):
+        kind = RecordSum if rows.values.any() else Silent
+        return kind.encode(self, rows, **given)
+
+
+class Wide(Silent):
+    """Clips at twice the clip."""
+
+    def encode(self, rows, **given):
+        return RecordSum.encode(self, rows, **given) + Silent.encode(self, rows, **given)
+
+
+class Repeated(RecordSum):
+    """Adds the same noise every round."""
+
+    def encode(self, rows, **given):
+        return super().encode(rows, noise=PrivateStream.reproducible(bytes(32)), **given)
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+@pytest.mark.parametrize("kind", [RecordSum, Silent, Still, Lazy, Wide, Repeated])
+def test_sums_that_break_their_promise_are_caught(kind, rounds):
+    terms = {"clients": 4, "threshold": 3, "sampling": 1.0, "rounds": rounds}
+    found = audit(kind(epsilon=4.0, clip=1.0, records=1000, **terms), draws=40_000)
+    assert found.is_consistent == (kind is RecordSum)

@@ -143,7 +143,7 @@ def _audit_sums(scheme: RecordSum | ClientSum, draws: int, confidence: float) ->
 
     The attacked rows are as long as the clip, each alone in one rotated coordinate. The attacker
     knows all other rows and computes the likelihood ratio of every round's sum with and without
-    this one.
+    this one. Rows that surely move sums too far, or shares that repeat, break the promise too.
 
     >>> s = RecordSum(
     ...     epsilon=4.0, clip=1.0, records=1000, sampling=1.0, rounds=1, clients=4, threshold=3
@@ -164,12 +164,15 @@ def _audit_sums(scheme: RecordSum | ClientSum, draws: int, confidence: float) ->
     with_it, without = fine[is_in][:count, None], fine[~is_in][:count, None]
     lower, certain = bet(with_it, without, (confidence, CERTAIN), scheme.delta)
     event = "a row of full norm in one coordinate" if lower else NO_BET
+    seen = np.concatenate(moved, axis=1)
+    estimated, surely = (
+        _compose(sums, _lower_strength(seen, limit)) for limit in (confidence, CERTAIN)
+    )
+    certain = max(certain, surely)
+    if _repeats(sums, plan):
+        lower = certain = math.inf
+        event = "two shares of no record are the same"
     shown = EmpiricalEpsilon(lower, certain, confidence, 2 * count, event)
-    strength = _lower_strength(np.concatenate(moved, axis=1), confidence)
-    estimated = 0.0
-    if strength > 0.0:
-        run = RecordRounds(1.0 / strength, sums.sampling, sums.hospitals_per_person, sums.rounds)
-        estimated = epsilon_of((run,), scheme.delta, 4.0 * scheme.epsilon)
     return Audit(
         scheme=scheme,
         proven=plan.epsilon,
@@ -210,12 +213,30 @@ def _attacks(
         yield score, coins, np.concatenate(seen, axis=1)
 
 
+def _repeats(sums: RecordSum, plan: RecordPlan) -> bool:
+    """True if two shares are equal, so that the noise is not fresh."""
+    empty, seed = ClippedTotal(plan.dimension, sums.clip), bytes(SEED_BYTES)
+    one, other = (sums.encode(empty, seed=seed, clients=plan.clients) for _ in range(2))
+    return bool((one == other).all())
+
+
+def _compose(sums: RecordSum, strength: float) -> float:
+    """ε of all rounds, each of which a record moves by so many standard deviations."""
+    if not 0.0 < strength < math.inf:
+        return max(0.0, strength)
+    run = RecordRounds(1.0 / strength, sums.sampling, sums.hospitals_per_person, sums.rounds)
+    return epsilon_of((run,), sums.delta, 4.0 * sums.epsilon)
+
+
 def _lower_strength(seen: Array, confidence: float) -> float:
     """A lower limit, with this confidence, of a sum's shift by a record in standard deviations."""
     sent, rest = (seen[0][seen[1] == is_sent] for is_sent in (1.0, 0.0))
     if min(len(sent), len(rest)) < 2:
         return 0.0
     deviation = math.sqrt((sent.var() * len(sent) + rest.var() * len(rest)) / seen.shape[1])
-    strength = float(sent.mean() - rest.mean()) / deviation
+    shift = float(sent.mean() - rest.mean())
+    if deviation == 0.0:  # no noise
+        return math.inf if shift else 0.0
+    strength = shift / deviation
     error = math.sqrt(1.0 / len(sent) + 1.0 / len(rest) + 0.5 * strength**2 / seen.shape[1])
     return strength - NormalDist().inv_cdf(confidence) * error
