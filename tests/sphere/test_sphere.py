@@ -208,3 +208,17 @@ def test_the_audit_agrees_with_the_proof():
     for epsilon in (2.0, 8.0, 16.0):  # also where some codebooks attain less
         scheme = jopeq.Sphere(epsilon=epsilon, clip=1.0)
         assert exact_epsilon(scheme).server == scheme.guarantee_for(1).epsilon > epsilon - 1e-6
+
+
+@pytest.mark.parametrize("words", [lambda own: 0.8 * own, lambda own: 0.0 * own + own[0]])
+def test_the_audit_finds_members_that_are_too_likely_and_words_that_repeat(words, monkeypatch):
+    draw = codebook.draw_indices
+
+    def broken(members, counts, plan, own):
+        pairs = own.reshape(-1, 2).copy()
+        pairs[:, 0] = words(pairs[:, 0].astype(np.float64)).astype(np.uint64)
+        return draw(members, counts, plan, pairs)
+
+    monkeypatch.setattr(codebook, "draw_indices", broken)
+    scheme = jopeq.Sphere(epsilon=2.0, clip=1.0, bits=2, draws=1 << 12)
+    assert not jopeq.audit(scheme, draws=40_000).is_consistent
