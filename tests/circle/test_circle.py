@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -197,6 +198,61 @@ def test_an_attempt_gets_one_answer(circle):
     assert one.answer(1, ask) is not None  # a new key, and still no second answer
     assert one.answer(1, messages[1]) is None
     assert one.ledgers[1].count() == 1
+
+
+def inboxes(one):
+    """The messages for which members of a recovered sum pay."""
+    messages = one.server.start(one.numbers, round_number=1, content=CONTENT)
+    while not one.server.is_training:
+        messages = one.server.step(one.exchange(messages))
+    return messages
+
+
+def test_a_recovered_attempt_gets_one_answer(circle):
+    """Also while the member still trains, whom a later attempt then stops."""
+    one = circle(dropouts="recover")
+    messages, share = inboxes(one), np.zeros(20, int)
+    due = {n: one.member(n).accept(messages[n], content=CONTENT) for n in (1, 2)}
+    assert one.answer(1, messages[1]) is None
+    assert due[1].finish(share)
+    assert one.answer(1, messages[1]) is None
+    other = CircleServer(one.terms, trusted=one.trusted)
+    assert one.answer(2, other.start([2, 3, 4], round_number=2, content=CONTENT)[2]) is not None
+    with pytest.raises(ProtocolError, match="another attempt"):
+        due[2].finish(share)
+    assert [one.ledgers[n].count() for n in (1, 2, 3)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("part", [1, 2])
+def test_a_recovered_sum_is_of_one_attempt(circle, part):
+    """Another round or seed around the messages of this one."""
+    one = circle(dropouts="recover")
+    number, offered, inner = parts_of(message := inboxes(one)[1])
+    parts = parts_of(offered)
+    parts[part] = bytes((parts[part][0] ^ 1, *parts[part][1:]))
+    forged = message_of(message[:HEAD], [number, message_of(offered[:HEAD], parts), inner])
+    assert one.answer(1, forged) is None
+    assert one.ledgers[1].count() == 0
+    assert one.answer(1, message) is not None
+
+
+def test_a_restarted_machine_forgets_a_recovered_attempt(circle, monkeypatch):
+    one = circle(dropouts="recover")
+    messages = inboxes(one)
+    monkeypatch.setattr(circle_client, "boot_id", lambda: "another boot")
+    assert one.answer(1, messages[1]) is None
+    assert one.ledgers[1].count() == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such permissions")
+@pytest.mark.parametrize(("name", "mode"), [(".*.key", 0o644), ("serials.json", 0o622)])
+def test_files_that_others_could_read_or_write_are_refused(circle, name, mode):
+    one = circle()
+    one.run(1)
+    (file,) = (one.folder / "1").glob(name)
+    file.chmod(mode)
+    with pytest.raises(PermissionError):
+        one.answer(1, message_of(b"JoPC\1\1", [one.terms.encoded, bytes(32)]))
 
 
 def test_a_key_that_has_served_does_not_come_back(circle):
