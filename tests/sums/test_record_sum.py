@@ -193,7 +193,8 @@ def test_whatever_the_rows_are_a_share_comes(scheme):
         {"largest_mean": 0.0},
         {"batch_dependence": -1.0},
         {"dropouts": "never"},
-        {"epsilon": 0.0},
+        *({"epsilon": value} for value in (0.0, 64.5)),
+        {"colluding": -1},
         {"delta": 0.0},
         {"delta": 9e-12},  # the accountant rounds
         {"records": 3},
