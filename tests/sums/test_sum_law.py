@@ -66,6 +66,14 @@ def statement(law, honest, rounding, distance, entries=1):
     return Statement(SumPrivacy(**given, draws=entries, variation=law.variation), distance)
 
 
+def test_every_share_of_every_entry_counts():
+    given = {"share_sigma": 200, "rounding_sigma": 100, "variation": Decimal("1e-12")}
+    one, all_ = (SumPrivacy(honest=4, draws=draws, **given) for draws in (1, 30))
+    assert float(all_.tau) == pytest.approx(4 * 30 * 1e-12)
+    assert float(all_.kappa) == pytest.approx(30 * float(one.kappa))
+    assert one.kappa > 0
+
+
 # The proof, number by number
 
 

@@ -116,6 +116,15 @@ def by_opacus(model, inputs, labels):
     return torch.cat(found, dim=1).numpy()
 
 
+def test_a_layers_hook_is_a_part_of_the_model():
+    model, inputs, labels = make("linear")
+    layers = nn.Sequential(model, nn.Tanh())
+    expected = clipped_sum(layers, F.cross_entropy, inputs, labels, clip=0.5).to_numpy()
+    model.register_forward_hook(lambda layer, given, outputs: outputs.tanh())
+    found = clipped_sum(model, F.cross_entropy, inputs, labels, clip=0.5).to_numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_total_is_opacus_own(name):
