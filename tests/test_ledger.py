@@ -346,6 +346,28 @@ def test_a_ledger_of_a_client_counts_the_rounds_of_its_sums():
             spent.charge(given, 10)  # no round left; none affordable; other terms on top
 
 
+def test_a_run_ends_with_its_rounds_whatever_the_budget_allows():
+    ledger = Ledger(20.0, 1e-5)
+    for _ in range(SUMMED.rounds):
+        ledger.charge(SUMMED, 10)
+    with pytest.raises(BudgetSpentError, match="all rounds=2 of this run"):
+        ledger.charge(SUMMED, 10)
+    ledger.charge(SUMMED, 10, run="another")
+    assert ledger.rounds == 3
+
+
+def test_rounds_of_less_noise_are_not_forgotten():
+    """Those of an earlier version, say."""
+    ledger = Ledger(20.0, 1e-5)
+    ledger.charge(SUMMED, 10)
+    content = json.loads(ledger.to_json())
+    (run,) = content["runs"]
+    run["spent"]["multiplier"] /= 2.0
+    again = Ledger.from_json(resealed(content))
+    again.charge(SUMMED, 10)
+    assert again.runs[0].spent.multiplier == run["spent"]["multiplier"]
+
+
 def test_a_refusal_for_want_of_delta_says_so():
     given = {"clip": 1.0, "records": 5000, "sampling": 1.0, "rounds": 1}
     given |= {"clients": 5, "threshold": 4}

@@ -116,6 +116,15 @@ def by_opacus(model, inputs, labels):
     return torch.cat(found, dim=1).numpy()
 
 
+def test_a_patient_with_fewer_records_counts_where_a_blank_has_no_gradient():
+    """The root has none at 0, which is what the model gives for an empty slot."""
+    inputs, model = torch.ones(4, 3), nn.Linear(3, 1, bias=False)
+    given = {"clip": 1.0, "group": [0, 1, 2, 2], "most_rows": 2}
+    loss = lambda outputs, targets: outputs.square().sum().sqrt()  # noqa: E731
+    total = clipped_sum(model, loss, inputs, torch.zeros(4), **given)
+    assert np.linalg.norm(total.to_numpy()) == pytest.approx(3.0, rel=1e-4)
+
+
 def test_a_layers_hook_is_a_part_of_the_model():
     model, inputs, labels = make("linear")
     layers = nn.Sequential(model, nn.Tanh())
