@@ -347,7 +347,7 @@ def test_a_ledger_of_a_client_counts_the_rounds_of_its_sums():
 
 
 def test_a_run_ends_with_its_rounds_whatever_the_budget_allows():
-    ledger = Ledger(20.0, 1e-5)
+    ledger = Ledger(10.0, 1e-3)
     for _ in range(SUMMED.rounds):
         ledger.charge(SUMMED, 10)
     with pytest.raises(BudgetSpentError, match="all rounds=2 of this run"):
@@ -358,7 +358,7 @@ def test_a_run_ends_with_its_rounds_whatever_the_budget_allows():
 
 def test_rounds_of_less_noise_are_not_forgotten():
     """Those of an earlier version, say."""
-    ledger = Ledger(20.0, 1e-5)
+    ledger = Ledger(10.0, 1e-3)
     ledger.charge(SUMMED, 10)
     content = json.loads(ledger.to_json())
     (run,) = content["runs"]
