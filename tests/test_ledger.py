@@ -346,6 +346,10 @@ def test_a_ledger_of_a_client_counts_the_rounds_of_its_sums():
             spent.charge(given, 10)  # no round left; none affordable; other terms on top
 
 
+def test_a_budget_may_be_as_large_as_a_float():
+    assert Ledger(1e300, 1e-5).charge(SUMMED, 10) < 4.0
+
+
 def test_a_run_ends_with_its_rounds_whatever_the_budget_allows():
     ledger = Ledger(10.0, 1e-3)
     for _ in range(SUMMED.rounds):

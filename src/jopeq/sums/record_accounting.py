@@ -115,7 +115,8 @@ def _renyi_epsilon(runs: Sequence[RecordRounds], delta: float) -> float:
 def epsilon_within(runs: Sequence[RecordRounds], delta: float, budget: float) -> float:
     """``epsilon_of`` for a budget that may be far above ε: Σv is charged nearer to ε itself."""
     variation, found = _sums(runs)[2], math.inf
-    for at_most in (budget / 2**k for k in range(7)):
+    largest = min(budget, 700.0)  # e^710 is no float
+    for at_most in (largest / 2**k for k in range(8)):
         found = epsilon_of(runs, delta, at_most)
         if math.isfinite(found) or (1.0 + math.exp(at_most)) * variation < delta / 10.0:
             break
