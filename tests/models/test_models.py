@@ -344,6 +344,14 @@ def test_missing_values_have_a_level_or_leave_the_record_out():
     assert len(shapes.design.names) == 1 + 16 + 2
 
 
+def test_long_rows_of_features_are_scaled_down_each_alone():
+    model = Softmax("y", [Features("f", 2)], classes=[0, 1], **TERMS)
+    rows = [[3, 4], [0.3, 0.4], [1e90, 0], [math.nan, 1], [1, 2, 3], "x"]
+    found = model.read({"f": rows, "y": [0, 1] * 3}, tell=lambda error: None).rows * LENGTH
+    expected = [[0.6, 0.8], [0.3, 0.4], [1, 0], [0, 0], [0, 0], [0, 0]]
+    np.testing.assert_allclose(found[:, 1:3], expected, atol=1e-12)
+
+
 # Around a fit
 
 

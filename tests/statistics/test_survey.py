@@ -232,6 +232,14 @@ def test_what_ten_hospitals_get_for_half_an_epsilon(patients):
     assert math.sqrt(plan.error / plan.central_error) <= 1.1
 
 
+def test_ledgers_are_charged_before_any_value_is_read(survey, patients):
+    ledgers = [jopeq.Ledger(2.0, 1e-5) for _ in range(3)]
+    tables = [{**patients, "age": ["old"] * len(patients["age"])}, patients, patients]
+    with pytest.raises(DataError):
+        survey.ask(tables, ledgers=ledgers)
+    assert [ledger.rounds for ledger in ledgers] == [1, 1, 1]
+
+
 def test_a_ledger_composes_statistics_and_training(patients):
     survey = Survey(ALL, **{**TERMS, "epsilon": 0.2})
     training = jopeq.RecordSum(
