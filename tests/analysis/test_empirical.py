@@ -172,7 +172,20 @@ class TellTale(DitheredChannelCodec):
         return Body([self.coder.encode(letters)], 0, 0)
 
 
-@pytest.mark.parametrize("make", [SameNoise, partial(broken, Response, TellTale)])
+class MostlyTrue(DitheredChannelCodec):
+    """Honest samples, but ``encode`` tells 19 of 20 signs: ε = 2.94, and no payload twice."""
+
+    def to_body(self, entries, scales, shared, private):
+        (update,) = entries.tensors
+        signs = np.asarray(update).reshape(-1) > 0
+        is_wrong = private.words64(lane=0, start=0, count=signs.size) < np.uint64(2**64 // 20)
+        return Body([self.coder.encode((signs ^ is_wrong).astype(np.int64))], 0, 0)
+
+
+TELLING = [partial(broken, Response, codec) for codec in (TellTale, MostlyTrue)]
+
+
+@pytest.mark.parametrize("make", [SameNoise, *TELLING])
 def test_mistakes_outside_the_sampler_are_caught(make, private):
     report = audit(make(epsilon=2.0, rate=1.0), noise=private("encode"))
     assert report.empirical.certain > 2.0

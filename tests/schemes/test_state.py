@@ -169,3 +169,12 @@ def test_a_state_that_does_not_fit_is_refused_before_it_is_decoded():
     finally:
         tracemalloc.stop()
     assert peak < len(payload) + 100_000
+
+
+def test_clips_that_both_ends_did_not_agree_on_are_refused():
+    ours = jopeq.scheme("response", epsilon=4.0, rate=2.0, clip="layers").with_clips({"a": 0.1})
+    theirs = ours.with_clips({"a": 0.2})
+    payload = theirs.encode({"a": np.ones(3)})
+    assert theirs.decode(payload).keys() == {"a"}
+    with pytest.raises(PayloadError, match="agreed on"):
+        ours.decode(payload)
