@@ -87,6 +87,13 @@ def test_the_regime_of_theorem_iii_3_begins_at_the_square_root_of_24(epsilon, ra
     assert epsilon < exact_epsilon(outside).server < math.inf
 
 
+@pytest.mark.parametrize(("gamma", "is_exact"), [(0.5, False), (1.5, False), (3.0, True)])
+def test_a_bound_is_exact_only_where_a_letter_lies_beyond_all_inputs(gamma, is_exact):
+    narrow = scheme("laplace+sdq", epsilon=4.0, rate=1.0, gamma=gamma)
+    assert narrow.guarantee.is_exact == is_exact
+    assert (exact_epsilon(narrow).server > 4.0 - 1e-6) == is_exact
+
+
 @pytest.mark.parametrize("proven", WITH_PROOF, ids=spec)
 def test_schemes_with_a_proof_spend_what_it_says(proven):
     found = exact_epsilon(proven)

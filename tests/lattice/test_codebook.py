@@ -257,3 +257,10 @@ def test_dithered_inputs_of_the_interval_never_overload(letters):
         assert np.abs(error).max() <= lattice.step / 2 * (1 + 1e-9)
     # the step is the smallest that does: a little beyond the ball it overloads
     assert codes.quantize(1.0 + 1e-4 * lattice.step + dither)[1].any()
+
+
+def test_scalar_dither_is_the_signed_word_and_a_half():
+    codes = codebook(Lattice("Z", 0.75), 4)
+    words = np.array([[0], [1], [32767], [32768], [65535]], dtype="<u2")
+    expected = 0.75 * (np.array([0, 1, 32767, -32768, -1]) + 0.5) / 65536
+    assert np.array_equal(codes.dither(words)[:, 0], expected)

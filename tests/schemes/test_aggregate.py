@@ -63,6 +63,8 @@ def test_more_payloads_than_are_opened_together_and_from_an_iterator(way):
     weights = np.linspace(-1, 1, 300)
     found = jopeq.aggregate((payload for payload in payloads), weights, scheme=scheme)
     assert np.array_equal(found, one_by_one(scheme, payloads, weights))
+    mean = jopeq.aggregate(iter(payloads), scheme=scheme)
+    assert np.allclose(mean, one_by_one(scheme, payloads, np.ones(300)) / 300, rtol=1e-12)
 
 
 def test_states_give_a_dict(way):
