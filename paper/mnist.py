@@ -36,6 +36,7 @@ PAPER = {row: one["accuracy"] for row, one in theirs("paper", "Table I").items()
 CODE = theirs("code", "Table I")
 AUTHORS_CODE = {row: one["accuracy"] for row, one in CODE.items()}
 AUTHORS_SNR_DB = {row: one["snr_db"] for row, one in CODE.items() if one["snr_db"] is not None}
+AUTHORS_CNN_MOVED = max(abs(one["accuracy"][2] - one["earlier"]["cnn"]) for one in CODE.values())
 
 # Jobs
 
