@@ -61,13 +61,6 @@ def register(thing: Thing, name: str | None = None) -> Thing:
     name. A class of schemes has its ``name`` itself, and ``register`` may stand above it as a
     decorator. A lattice and a law are given one; a law is a function of ε and of the entries of a
     sample that returns a ``jopeq.noise.Law``, for ``law=`` of ``JoPEQ``.
-
-    >>> from jopeq.lattice import Lattice
-    >>> cubic = Lattice(generator=((-1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, -1.0)))
-    >>> register(cubic, "body-centred").dimension
-    3
-    >>> scheme("sdq", rate=2.0, lattice="body-centred").spec
-    '["sdq",{"lattice":"body-centred","rate":2.0}]'
     """
     if isinstance(thing, type) and issubclass(thing, Scheme):
         own = vars(thing)
@@ -135,12 +128,6 @@ def scheme(name: str, **parameters: Any) -> Scheme | Sphere | ClientSum | Record
 
     >>> scheme("sdq", rate=2.0, lattice="A2").dimension
     2
-    >>> scheme("jopeq", epsilom=4.0, rate=1.0)
-    Traceback (most recent call last):
-    ...
-    ValueError: scheme 'jopeq' has no parameter 'epsilom', did you mean 'epsilon'? It takes \
-center, clip, delta, epsilon, gamma, lattice, law, levels, mean, nu, per, rate, spread, \
-squared_scale
     """
     kind, known = _class_of(name), parameters_of(name)
     if name not in _OTHERS:

@@ -143,10 +143,6 @@ def plan(
     >>> (row,) = plan(1.0, dimension=5210, records=4000, rounds=30)
     >>> row.scheme.sampling, row.verdict.code
     (0.14, 'loses some')
-    >>> rows = plan(4.0, dimension=7850, rounds=95, rate=2.0)
-    >>> held = [row for row in rows if row.unit == "sample" and row.per_sample <= 4.0]
-    >>> min(held, key=lambda row: row.error).scheme.name
-    'response'
     """
     if records is not None:
         if rate is not None:

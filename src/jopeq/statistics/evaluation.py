@@ -52,11 +52,6 @@ class Scoring:
         Score from which on the outcome is predicted, from 0.01 to 0.99.
     levels : sequence of str
         Groups to report separately, such as devices or sexes.
-
-    >>> scoring = Scoring()
-    >>> rows = scoring.rows([0.2, 0.9, np.nan], [0, 1, 1])
-    >>> np.linalg.norm(rows, axis=1).max() <= 1.0, rows.shape, rows[2].any()
-    (np.True_, (3, 128), np.False_)
     """
 
     kind: Literal["outcomes", "classes", "score"] = "outcomes"

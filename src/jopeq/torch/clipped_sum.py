@@ -192,10 +192,6 @@ def scored_sum(
         ``score(outputs, targets)`` of a batch, from 0 to 1 and without jumps.
     by : sequence, optional
         The level that each record is in, if ``scoring`` has levels.
-
-    >>> total = scored_sum(nn.Linear(3, 1), torch.eye(3), torch.tensor([0, 1, 1]), Scoring())
-    >>> total.dimension
-    128
     """
     if (score is None) == (scoring.kind == "score") or (by is None) == bool(scoring.levels):
         raise ValueError(
