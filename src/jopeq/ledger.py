@@ -153,21 +153,21 @@ class Ledger:
     def spent(self) -> Guarantee:
         """The client's guarantee so far; a record's where runs of a ``RecordSum`` were charged."""
         with self._lock:
-            spent, assumptions, rounds = self._spent, self._assumptions, self.rounds
+            spent, assumptions, rounds = self._spent, self._assumptions, self._rounds
             runs = self.runs
         if runs:
             return Guarantee(
                 epsilon=self._epsilon_with(),
-                delta=self.delta,
+                delta=self._delta,
                 unit=self._unit,
                 adversary="sum",
-                covers=(f"{count_of(self.rounds, 'round')}, failed attempts included",),
+                covers=(f"{count_of(self._rounds, 'round')}, failed attempts included",),
                 assumptions=assumptions,
             )
-        epsilon, theorem = spent.epsilon_at(self.delta)
+        epsilon, theorem = spent.epsilon_at(self._delta)
         return Guarantee(
             epsilon=epsilon,
-            delta=self.delta if spent.counts else 0.0,
+            delta=self._delta if spent.counts else 0.0,
             unit="client",
             covers=(f"{count_of(rounds, 'round')}, by {theorem}",) if spent.counts else (),
             assumptions=assumptions,
@@ -177,7 +177,7 @@ class Ledger:
     @property
     def remaining(self) -> float:
         """Budget minus spent ε."""
-        return max(0.0, self.budget - self.spent.epsilon)
+        return max(0.0, self._budget - self.spent.epsilon)
 
     # Encoding and charging
 
@@ -226,10 +226,10 @@ class Ledger:
             after = begun.with_rounds(1)
             if (spent := self._epsilon_with(after)) > self._most:
                 runs = {**self._runs, begun.key: after}.values()
-                told = f"one more round would exceed the budget of ε = {_plain(self.budget)}"
-                told += f" for every {unit} (spent in {self.rounds} rounds); nothing was sent"
-                if is_delta_short([one.spent for one in runs], self.delta, self.budget):
-                    told += f": δ = {self.delta:g} is used up, fewer and larger sums spend less"
+                told = f"one more round would exceed the budget of ε = {_plain(self._budget)}"
+                told += f" for every {unit} (spent in {self._rounds} rounds); nothing was sent"
+                if is_delta_short([one.spent for one in runs], self._delta, self._budget):
+                    told += f": δ = {self._delta:g} is used up, fewer and larger sums spend less"
                 raise BudgetSpentError(told)
             for more in range(2, min(1 + ahead, left) + 1):
                 self._epsilon_with(begun.with_rounds(more))
@@ -281,13 +281,13 @@ class Ledger:
             return self._epsilon_with(new.with_rounds(sums)) <= self._most
 
         sums = scheme.sums if isinstance(scheme, RecordSum) else scheme.rounds
-        step = min(self.budget, MAX_EPSILON) / 1000.0
+        step = min(self._budget, MAX_EPSILON) / 1000.0
         return step * bisect_left(range(1, 1001), True, key=lambda k: not is_paid(step * k))
 
     def _begin(self, scheme: RecordSum | ClientSum, entries: int, name: str) -> Run:
         """The run as far as it was charged; raises where this ledger cannot count it."""
         once, unit = scheme.spend(entries, 1), scheme.guarantee.unit
-        if self._spent.counts or self.delta < LEAST_DELTA:
+        if self._spent.counts or self._delta < LEAST_DELTA:
             told = f"a ledger of sums needs a delta of at least {LEAST_DELTA:g} and has no updates"
             raise LedgerError(f"{told}: Ledger(budget, delta=1e-5)", code="scheme")
         if self._runs and unit != self._unit:
@@ -306,7 +306,7 @@ class Ledger:
         runs = dict(self._runs)
         for run in changed:
             runs[run.key] = run
-        return _epsilon(tuple(map(attrgetter("spent"), runs.values())), self.delta, self.budget)
+        return _epsilon(tuple(map(attrgetter("spent"), runs.values())), self._delta, self._budget)
 
     def _charge_update(self, scheme: Scheme | Sphere, entries: int | Mapping[str, int]) -> float:
         check_clip_is_public(scheme)
@@ -316,8 +316,8 @@ class Ledger:
         elif cost.unit == "sample":
             cost = cost.for_update(entries)
         with self._lock:
-            if self.scheme not in (None, scheme.spec):
-                told = f"this ledger is bound to scheme {self.scheme}, got {scheme.spec}"
+            if self._scheme not in (None, scheme.spec):
+                told = f"this ledger is bound to scheme {self._scheme}, got {scheme.spec}"
                 raise LedgerError(f"{told}: give the other a ledger of its own", code="scheme")
             if (cost.adversary, cost.unit) != ("server", "update"):
                 told = f"one {cost.unit} against {cost.adversary!r}"
@@ -335,19 +335,19 @@ class Ledger:
                     code="no-guarantee",
                 )
             after = self._spent + cost.mechanisms
-            if self.delta == 0.0 and any(m.delta for m, _ in after.counts):
+            if self._delta == 0.0 and any(m.delta for m, _ in after.counts):
                 raise BudgetExceededError(
                     "this update needs a δ above 0, this ledger has none: Ledger(..., delta=1e-5)",
                     code="needs-delta",
                 )
-            total = after.epsilon_at(self.delta)[0]
+            total = after.epsilon_at(self._delta)[0]
             if total > self._most:
-                spent = self._spent.epsilon_at(self.delta)[0]
-                alone = cost.mechanisms.epsilon_at(self.delta)[0]
+                spent = self._spent.epsilon_at(self._delta)[0]
+                alone = cost.mechanisms.epsilon_at(self._delta)[0]
                 raise BudgetSpentError(
                     f"this update costs ε = {digits_up(alone, 6)} and the client's total would be "
-                    f"{digits_up(total, 6)}, above its budget of {_plain(self.budget)} (spent so "
-                    f"far: {digits_up(spent, 6)} in {self.rounds} rounds); nothing was encoded"
+                    f"{digits_up(total, 6)}, above its budget of {_plain(self._budget)} (spent so "
+                    f"far: {digits_up(spent, 6)} in {self._rounds} rounds); nothing was encoded"
                 )
             known = *self._assumptions, *scheme.guarantee.assumptions
             self._assumptions, self._spent = tuple(dict.fromkeys(known)), after
@@ -365,13 +365,16 @@ class Ledger:
 
     @property
     def _content(self) -> dict[str, Any]:
+        spent = []
+        for mechanism, times in self._spent.counts:
+            spent.append([mechanism.epsilon, mechanism.delta, times])
         return {
             "format": _FORMAT,
-            "budget": self.budget,
-            "delta": self.delta,
-            "scheme": self.scheme,
-            "rounds": self.rounds,
-            "spent": [[m.epsilon, m.delta, times] for m, times in self._spent.counts],
+            "budget": self._budget,
+            "delta": self._delta,
+            "scheme": self._scheme,
+            "rounds": self._rounds,
+            "spent": spent,
             "assumptions": list(self._assumptions),
             "days": list(self._days),
             "unit": self._unit,
@@ -409,10 +412,13 @@ class Ledger:
         ledger._rounds = check_count("rounds", content["rounds"])
         ledger._spent = Composition(tuple(counts))
         ledger._assumptions = tuple(content["assumptions"])
-        for run in [Run.restored(**one) for one in content["runs"]]:
+        charged = 0
+        for one in content["runs"]:
+            run = Run.restored(**one)
             if ledger._runs.setdefault(run.key, run) is not run:  # one of them would not count
                 raise ValueError("it lists a run twice")
-        if ledger._runs and ledger.rounds != sum([run.spent.rounds for run in ledger.runs]):
+            charged += run.spent.rounds
+        if ledger._runs and ledger._rounds != charged:
             raise ValueError("its rounds are not those of its runs")
         return ledger
 

@@ -43,6 +43,11 @@ def test_every_parameter_is_documented_and_refuses_what_it_cannot_be(name):
         jopeq.scheme(name, **needed(name) | {"unknown": 1})
 
 
+def test_a_slip_is_answered_with_the_nearest_name():
+    with pytest.raises(ValueError, match="no parameter 'epsilom', did you mean 'epsilon'"):
+        jopeq.scheme("jopeq", epsilom=4.0, rate=1.0)
+
+
 E8 = {"lattice": "E8"}
 COMBINATIONS = {
     "none": [{"clip": 1.0, "center": True}],

@@ -292,8 +292,8 @@ class Budget:
                 raise BudgetExceededError(
                     f"{told}: an older copy is in place, restore the newest one", code="ledger-lost"
                 )
-            is_same = (found.budget, found.delta) == (self.epsilon, self.delta)
-            if not (is_same or (self.keeps_its_own and self.path is not None)):
+            is_any_fine = self.keeps_its_own and self.path is not None
+            if not is_any_fine and (found.budget, found.delta) != (self.epsilon, self.delta):
                 raise BudgetExceededError(
                     f"{file} has budget {found.budget:g} at δ = {found.delta:g}, its settings now "
                     f"say {self.epsilon:g} at δ = {self.delta:g}: keep it or take a new file",
