@@ -107,9 +107,12 @@ def test_coefficients_are_those_of_maximum_likelihood(name):
         assert fit.figures["residual variance"] == pytest.approx(left, rel=0.1)
         assert fit.figures["R²"] == pytest.approx(fit.score(TABLE), abs=0.05)
     assert list(fit) == ["(constant)", "age", "sex: M"]
+    # The noise moves an error by up to half of what it adds: their mean of 16 is 7 deviations off
+    errors = np.mean([[one.error for one in model.fit(HOSPITALS).values()] for _ in range(16)], 0)
+    assert (usual < errors).all()
     for one, value, error in zip(fit.values(), truth, usual, strict=True):
         assert abs(one.value - value) < 5 * one.error
-        assert 0.995 * error < one.error < 3 * error  # noise moves an error by about 0.1%
+        assert one.error < 3 * error
         assert one.interval[0] < one.value < one.interval[1]
     assert fit["age"].p_value < 1e-6
     assert np.allclose(fit.coef_[0], [fit["age"].value, fit["sex: M"].value])
